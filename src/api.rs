@@ -21,5 +21,5 @@ pub mod wire {
         include_bytes!(concat!(env!("OUT_DIR"), "/diskvitals.bin"));
 }
 
-/// Grows with every incompatible change of the API.
+/// The revision of the API: it grows with every incompatible change.
 pub const API_REVISION: u32 = 1;

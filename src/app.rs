@@ -1,8 +1,8 @@
 //! The composition root: settings, then locks and sockets, then tasks, then the wait for the end.
 //!
 //! Everything is built here and passed down; no other module reads arguments or the environment. A
-//! task that ends unexpectedly ends the daemon with its error: a half-alive daemon is the worst
-//! state.
+//! task that ends unexpectedly ends the daemon with its error: a daemon that runs only in part is
+//! the worst state.
 
 mod cleanup;
 mod metrics;
@@ -28,12 +28,12 @@ use crate::model::causes::with_causes;
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 
-/// Frames are shallow, and all stacks are locked in memory. Those of a filesystem check are the
-/// deepest: without optimisation, 256 KiB do not hold them.
+/// Stack frames are small, and all stacks are locked in memory. A filesystem check needs the
+/// deepest stack: without optimization, 256 KiB are too small for it.
 const STACK_SIZE: usize = 512 * 1024;
 
-/// One for each `BlockingLane` (two of SMART, three of the filesystem checks) and one for reading the
-/// configuration; two are spare.
+/// One thread for each `BlockingLane` (two of SMART, three of the filesystem checks) and one for
+/// reading the configuration; two are spare.
 const BLOCKING_THREADS: usize = 8;
 
 /// Runs the daemon until it ends.
@@ -63,7 +63,7 @@ pub fn main(options: Options) -> ExitCode {
     let ended = match runtime {
         Ok(runtime) => {
             let ended = runtime.block_on(run::run(options, config, &logging));
-            // Its threads are never joined: one may hang on a disk.
+            // The runtime's threads are never joined: one may hang on a disk.
             runtime.shutdown_background();
             ended
         }

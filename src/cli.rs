@@ -33,7 +33,7 @@ pub fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            // Nothing can be done about an unwritable terminal.
+            // The error cannot be reported on an unwritable terminal.
             let _ = error.print();
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
@@ -48,7 +48,7 @@ pub fn main() -> ExitCode {
         .map_err(Error::Runtime);
     match runtime.and_then(|runtime| runtime.block_on(commands::run(args))) {
         Ok(code) => code,
-        // The reader of the pipe has closed it (`| head`): that is no failure.
+        // The reader of the pipe has closed it (`| head`): this is not a failure.
         Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             complain(&with_causes(&error));
@@ -58,6 +58,6 @@ pub fn main() -> ExitCode {
 }
 
 fn complain(text: &str) {
-    // Nothing can be done about an unwritable standard error.
+    // The error cannot be reported on an unwritable standard error.
     let _ = writeln!(io::stderr(), "diskvitals: {}", screen::escape_control(text));
 }

@@ -1,8 +1,8 @@
 //! Configuration: one TOML file, read and checked as a whole. Unknown keys are errors that name
 //! file, line and key.
 //!
-//! In: the file's text. Out: `Config`, plain values with their defaults. Binds nothing, starts
-//! nothing.
+//! In: the file's text. Out: `Config`, plain values with their defaults. It binds no sockets and
+//! starts no tasks.
 
 mod check;
 pub(crate) mod listen;
@@ -74,13 +74,13 @@ pub(crate) struct DrivesConfig {
     pub admit: Vec<String>,
     /// Kernel names that are ignored.
     pub ignore: Vec<String>,
-    /// Drive ids or kernel names whose findings are shown and not counted.
+    /// Ids or kernel names of drives under maintenance: their findings are shown and not counted.
     pub maintenance: Vec<String>,
     #[serde(with = "seconds")]
     pub forget_missing_after: Duration,
     #[serde(with = "seconds")]
     pub offline_after: Duration,
-    /// How often all of sysfs is read again, besides the events.
+    /// Interval of full sysfs scans, in addition to events.
     #[serde(with = "seconds")]
     pub reconcile_interval: Duration,
 }
@@ -102,13 +102,13 @@ impl Default for DrivesConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct VolumesConfig {
-    /// Mount points (`*` and `?` allowed) that are no volumes.
+    /// Mount points (`*` and `?` allowed) that are not volumes.
     pub ignore_mounts: Vec<String>,
-    /// Filesystem types that are no volumes, besides the pseudo filesystems.
+    /// Filesystem types that are not volumes, besides the pseudo filesystems.
     pub ignore_types: Vec<String>,
     /// CSI drivers that stage without mounting anything at the staging path.
     pub stage_without_mount: Vec<String>,
-    /// How long a mount that the kubelet's records require may take to appear.
+    /// Maximum time for a mount that the kubelet's records require to appear.
     #[serde(with = "seconds")]
     pub not_mounted_after: Duration,
 }
@@ -132,7 +132,7 @@ pub(crate) struct ProbesConfig {
     pub interval: Duration,
     #[serde(with = "seconds")]
     pub timeout: Duration,
-    /// Worker processes that may be stuck at a time; further targets are not probed until one
+    /// Worker processes that may be stuck at a time. Beyond that, targets are not probed until one
     /// returns.
     pub max_stuck: u32,
 }
@@ -168,7 +168,7 @@ impl Default for IoConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CountersConfig {
-    /// How often the kernel's error counters are read.
+    /// Interval of reading the kernel's error counters.
     #[serde(with = "seconds")]
     pub interval: Duration,
 }
@@ -228,7 +228,7 @@ pub(crate) struct SmartConfig {
     #[serde(with = "seconds")]
     pub timeout: Duration,
     pub at_once: u32,
-    /// Sets a feature on NVMe controllers: they announce health events themselves.
+    /// Whether to set the feature of NVMe controllers that announces health events.
     pub nvme_events: bool,
     pub limits: SmartLimits,
     #[serde(rename = "override", skip_serializing_if = "Vec::is_empty")]
@@ -244,8 +244,8 @@ impl Default for SmartConfig {
             suspect_interval: Duration::from_secs(120),
             shortest_interval: Duration::from_secs(30),
             slow_interval: Duration::from_secs(24 * 3600),
-            // Longer than smartctl's own for one command (60 s, SCSI_TIMEOUT_DEFAULT in
-            // scsicmds.h): most hangs then end by themselves.
+            // Longer than smartctl's own time-out for one command (60 s, SCSI_TIMEOUT_DEFAULT in
+            // scsicmds.h), so most hangs end by themselves.
             timeout: Duration::from_secs(90),
             at_once: 2,
             nvme_events: false,
@@ -275,7 +275,7 @@ impl Default for HistoryConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct NotifyConfig {
-    /// Run on each transition of severity, with the finding as JSON on standard input.
+    /// A program to run on each transition of severity, with the finding as JSON on stdin.
     pub exec: Option<PathBuf>,
     #[serde(with = "seconds")]
     pub timeout: Duration,
@@ -293,12 +293,12 @@ impl Default for NotifyConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct MetricsConfig {
-    /// Where scrapes are answered (`config::listen`); empty: nowhere. Read at the start.
+    /// The address for scrapes (`config::listen`); empty: none. Read at the start.
     pub listen: String,
 }
 
 impl MetricsConfig {
-    /// None: nowhere. It was checked when the configuration was read.
+    /// The address, which was checked when the configuration was read; None: no endpoint.
     pub(crate) fn address(&self) -> Option<Address> {
         self.listen.parse().ok()
     }
@@ -312,7 +312,7 @@ pub(crate) enum ConfigError {
         #[source]
         source: std::io::Error,
     },
-    /// The text of toml's error shows the line, the column and the key.
+    /// The text of toml's error contains the line, the column and the key.
     #[error("{}: {error}", path.display())]
     Parse {
         path: PathBuf,
@@ -337,8 +337,8 @@ impl InvalidValue {
     }
 }
 
-/// Reads and checks `path`. A missing file is an error unless it is the default one, which then
-/// means the defaults.
+/// Reads and checks `path`. A missing file is an error, except the default one: without it, the
+/// defaults apply.
 pub(crate) fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
     let (path, optional) = path.map_or((Path::new(DEFAULT_FILE), true), |path| (path, false));
     match std::fs::read_to_string(path) {
@@ -353,7 +353,7 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
     }
 }
 
-/// `path` is for the messages.
+/// `path` is only for the messages.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     let config: Config = toml::from_str(text).map_err(|error| ConfigError::Parse {
         path: path.to_owned(),
@@ -388,7 +388,7 @@ impl Config {
         }
     }
 
-    /// What counts as a volume.
+    /// The settings that define volumes.
     pub(crate) fn volume_settings(&self, kubelet_root: HostPath) -> VolumeSettings {
         let volumes = self.volumes.clone();
         VolumeSettings {

@@ -3,7 +3,7 @@
 //!
 //! Why no crate: tracing-appender's non-blocking writer takes formatted text only, so journald's
 //! fields would be lost; tracing-journald writes to the socket on the caller's thread. On a dead
-//! disk journald hangs, and with it every thread that logs.
+//! disk journald hangs, and every thread that logs would hang with it.
 //!
 //! In: tracing events. Each event is copied into a bounded queue; a separate thread writes it.
 //! While the sink hangs (journald on a dead disk, a pipe without a reader), events are dropped and
@@ -23,11 +23,11 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, reload};
 
-/// Events that wait for the sink. A few hundred bytes each.
+/// Events that wait for the sink, with a few hundred bytes each.
 const QUEUE: usize = 1024;
-/// Between two attempts at a queue that is full.
+/// Interval between attempts to send to a full queue.
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
-/// More fields than any event of ours has; further ones are left out.
+/// More fields than any of our events has; further fields are left out.
 const MAX_FIELDS: usize = 12;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -50,11 +50,11 @@ pub(crate) enum LogError {
     Installed(#[from] tracing_subscriber::util::TryInitError),
 }
 
-/// Kept by `main`: changes the level, and flushes at the end.
+/// Owned by `main`: changes the level, and flushes at the end.
 pub(crate) struct Logging {
     queue: SyncSender<Message>,
-    /// Of the process, and of the sink. An event that one of them enables is checked by both at each
-    /// log statement, and a call through h2 has a hundred of them.
+    /// The levels of the process and of the sink. If one of them enables an event, both check it at
+    /// each log statement, and a call through h2 has a hundred log statements.
     levels: [LevelHandle; 2],
 }
 
@@ -63,17 +63,17 @@ type LevelHandle = reload::Handle<LevelFilter, Registry>;
 impl Logging {
     pub(crate) fn set_level(&self, level: LevelFilter) {
         for handle in &self.levels {
-            // It fails only when the subscriber is gone, and then there is nothing to filter.
+            // It fails only when the subscriber no longer exists; then there is nothing to filter.
             let _ = handle.modify(|current| *current = level);
         }
     }
 
-    /// Gives the sink half a second to write what is queued.
+    /// Gives the sink half a second to write the queued events.
     pub(crate) fn flush(&self) {
         self.queue().flush(Duration::from_millis(500));
     }
 
-    /// For a thread that logs before it ends the process.
+    /// The queue, for a thread that logs before it ends the process.
     pub(crate) fn queue(&self) -> LogQueue {
         LogQueue(self.queue.clone())
     }
@@ -84,7 +84,7 @@ impl Logging {
 pub(crate) struct LogQueue(SyncSender<Message>);
 
 impl LogQueue {
-    /// Waits until all earlier messages are written, for `at_most` at most. False if they are not.
+    /// Waits until all earlier messages are written, for at most `at_most`. False if they are not.
     pub(crate) fn flush(&self, at_most: Duration) -> bool {
         let end = Instant::now() + at_most;
         let (done, wait) = sync_channel(1);
@@ -96,7 +96,7 @@ impl LogQueue {
                         .recv_timeout(end.saturating_duration_since(Instant::now()))
                         .is_ok();
                 }
-                // The sink is busy, or hangs.
+                // The sink is busy or hangs.
                 Err(TrySendError::Full(message)) if Instant::now() < end => message,
                 Err(_) => return false,
             };
@@ -174,8 +174,8 @@ fn filtered(
     )
 }
 
-/// systemd sets JOURNAL_STREAM to device:inode of the socket it gave us (systemd.exec(5)); it is
-/// inherited by shells, hence the comparison.
+/// systemd sets JOURNAL_STREAM to device:inode of the socket that it passed (systemd.exec(5)).
+/// Shells inherit the variable, so the numbers are compared.
 fn stderr_is_journald() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -260,7 +260,7 @@ fn write_all(events: &Receiver<Message>, sink: &Dispatch, dropped: &AtomicU64) {
         loop {
             match events.recv_timeout(Duration::from_secs(3600)) {
                 Ok(Message::Event(record)) => record.dispatch(),
-                // The caller may have given up.
+                // The caller may have stopped waiting.
                 Ok(Message::Flush(done)) => drop(done.send(())),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -278,7 +278,7 @@ fn write_all(events: &Receiver<Message>, sink: &Dispatch, dropped: &AtomicU64) {
 }
 
 impl EventRecord {
-    /// Makes the event again, on this thread's subscriber: its metadata is static, only the values
+    /// Emits the event again, on this thread's subscriber: its metadata is static, only the values
     /// were copied.
     fn dispatch(self) {
         let shown: Vec<Box<dyn tracing::Value>> = self

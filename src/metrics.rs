@@ -1,5 +1,5 @@
 //! The daemon's metrics, in OpenMetrics and in Prometheus' older text format, over HTTP on one
-//! address that an admin names.
+//! address that an admin configures.
 //!
 //! In: the newest snapshot. Out: text. `view` defines the families and their values,
 //! `plain_text` converts OpenMetrics to the older format, `scrape_cache` renders each snapshot once

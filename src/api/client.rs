@@ -1,5 +1,5 @@
 //! The client of the daemon: typed calls over its unix socket, each with a time limit. Its errors
-//! name the remedy. It knows wire types only.
+//! name the remedy. It uses wire types only.
 
 mod storage;
 pub(crate) mod tracked_stream;
@@ -30,7 +30,7 @@ pub(crate) const SOCKET_GROUP: &str = "diskvitals";
 pub(crate) const DEFAULT_SOCKET: &str = "/run/diskvitals/diskvitals.sock";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Largest answer that is accepted, in bytes. The daemon's pages are far smaller; an explanation of
+/// Largest answer that is accepted, in bytes. The daemon's pages are far smaller. An explanation of
 /// a drive with very many volumes may be larger than a page.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 const PAGE_SIZE: i32 = 1000;
@@ -76,7 +76,7 @@ impl Client {
         })
     }
 
-    /// Like [`Client::connect`], for this one connection: every call fails once it is over.
+    /// Like [`Client::connect`], for this one connection only: every call fails after it has ended.
     pub(crate) async fn connect_single(
         path: &Path,
         timeout: Duration,
@@ -169,8 +169,8 @@ impl Client {
         }
     }
 
-    /// A status without a source is the daemon's; one with a source was made here, of a transport
-    /// that failed.
+    /// A status without a source comes from the daemon. A status with a source comes from this
+    /// client, when the transport failed.
     pub(crate) fn error(&self, status: Status) -> ClientError {
         let transport = std::error::Error::source(&status).is_some()
             && matches!(
@@ -277,7 +277,7 @@ impl Client {
         self.call(self.inventory().list_reasons(request)).await
     }
 
-    /// 0: from a full snapshot.
+    /// A revision of 0 requests a full snapshot.
     pub async fn watch(
         &self,
         resume_revision: u64,
@@ -324,12 +324,12 @@ impl Client {
         self.call(self.checks_client().start_check(request)).await
     }
 
-    /// With the output of the checkers.
+    /// The check, with the output of the checkers.
     pub(crate) async fn check(&self, id: &str) -> Result<wire::Check, ClientError> {
         self.get_check(id, false).await
     }
 
-    /// Without the output of the checkers.
+    /// The check, without the output of the checkers.
     pub(crate) async fn check_progress(&self, id: &str) -> Result<wire::Check, ClientError> {
         self.get_check(id, true).await
     }
@@ -346,7 +346,7 @@ impl Client {
         self.call(self.checks_client().cancel_check(request)).await
     }
 
-    /// An empty target: the checks of all targets.
+    /// An empty target requests the checks of all targets.
     pub(crate) async fn checks(
         &self,
         target: &str,
@@ -398,7 +398,7 @@ impl Client {
         self.call(self.admin().force_cleanup(request)).await
     }
 
-    /// Empty: everything.
+    /// An empty query requests everything.
     pub(crate) async fn refresh(&self, query: &str) -> Result<wire::RefreshResponse, ClientError> {
         let query = query.to_owned();
         let request = wire::RefreshRequest { query };
@@ -433,8 +433,8 @@ page!(ListChecksResponse, checks);
 page!(ListAttachmentsResponse, attachments);
 page!(ListProvidedResponse, volumes);
 
-/// Whether a daemon speaks gRPC on this connection: any answer but a broken connection is one, also
-/// `permission denied`.
+/// Whether a daemon speaks gRPC on this connection. Any status counts, also `permission denied`;
+/// only a broken connection does not.
 pub(crate) async fn is_responding(stream: UnixStream) -> bool {
     let channel = channel_over(stream, PathBuf::new());
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
@@ -478,9 +478,9 @@ fn channel_over(stream: UnixStream, path: PathBuf) -> Channel {
     endpoint().connect_with_connector_lazy(connector)
 }
 
-/// The transport's message says only that it failed; its causes say how. Not the model's
-/// `with_causes`: tonic's errors repeat their causes (its ConnectError reads like its source), and
-/// a Status is shown with its source in the form for debugging.
+/// The transport's message reports only that it failed; its causes contain the reason. The model's
+/// `with_causes` does not fit: tonic's errors repeat their causes (its ConnectError reads like its
+/// source), and a Status prints its source in the debugging form.
 fn status_with_causes(status: &Status) -> String {
     let causes = std::iter::successors(std::error::Error::source(status), |cause| cause.source());
     causes

@@ -24,7 +24,7 @@ use crate::model::volume::{
 use crate::state::handle::{Change, ChangeKind, ChangedItem};
 
 pub(crate) fn time(at: Timestamp) -> prost_types::Timestamp {
-    // The wire wants nanoseconds that count forward, also before 1970.
+    // The wire format requires nanoseconds that count forward, also before 1970.
     let (seconds, nanos) = (at.as_second(), at.subsec_nanosecond());
     if nanos < 0 {
         prost_types::Timestamp {
@@ -420,7 +420,7 @@ pub(crate) fn finding(finding: &Finding) -> wire::Finding {
     }
 }
 
-/// A change for a watcher. Findings inside a drive or volume are those of `snapshot`.
+/// A change for a watcher. The findings inside a drive or volume are those of `snapshot`.
 pub(crate) fn change(snapshot: &Snapshot, change: &Change) -> wire::WatchEvent {
     use wire::watch_event::Change as Kind;
     let kind = match change.kind {

@@ -1,8 +1,8 @@
 //! The Explain answer: the chain of objects that a subject belongs to, with findings, advice and
 //! checks. Pure.
 //!
-//! In: a snapshot and what a query resolved to. Out: the wire's Explanation. A device that left the
-//! inventory (a removed drive) is shown from the volume's stored list of devices.
+//! In: a snapshot and the objects that a query resolved to. Out: the wire's Explanation. A device
+//! that left the inventory (a removed drive) is shown from the volume's stored list of devices.
 
 mod chain;
 
@@ -20,13 +20,13 @@ use crate::model::finding::{Finding, Subject};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::snapshot::{Drive, Snapshot, Volume};
 
-/// Whole drive and volume messages in one answer; the chain names the rest.
+/// Maximum number of full drive and volume messages in one answer; the chain names the rest.
 const MAX_FULL_MESSAGES: usize = 256;
-/// Findings in one answer.
+/// Maximum number of findings in one answer.
 const MAX_FINDINGS: usize = 256;
-/// Checks in one answer: each with up to `MAX_KEPT_OUTPUT` bytes a run.
+/// Maximum number of checks in one answer: each has up to `MAX_KEPT_OUTPUT` bytes per run.
 const MAX_CHECKS: usize = 16;
-/// Cleared findings of the subject.
+/// Maximum number of the subject's cleared findings in one answer.
 const MAX_CLEARED: usize = 20;
 
 pub(crate) fn explain(snapshot: &Snapshot, named: &Resolved) -> wire::Explanation {
@@ -52,7 +52,7 @@ pub(crate) fn explain(snapshot: &Snapshot, named: &Resolved) -> wire::Explanatio
     }
 }
 
-/// The newest of each volume, and of each device that was checked under its own name.
+/// The newest check of each volume, and of each device that was checked under its own name.
 fn checks(snapshot: &Snapshot, around: &RelatedObjects) -> Vec<wire::Check> {
     let of_volumes = around.volumes.iter().filter_map(|id| {
         convert::check::newest_check(snapshot, |check| snapshot.is_check_of(check, id))
@@ -86,7 +86,7 @@ fn advice(snapshot: &Snapshot, around: &RelatedObjects) -> Vec<wire::Advice> {
 #[derive(Default)]
 struct RelatedObjects {
     drives: BTreeSet<DriveId>,
-    /// Kernel names; those that are a drive themselves are left out of the chain.
+    /// Kernel names. Devices that are drives themselves are not in the chain.
     devices: BTreeSet<String>,
     volumes: BTreeSet<VolumeId>,
 }
@@ -103,7 +103,7 @@ impl RelatedObjects {
                         continue;
                     };
                     around.volumes.extend(drive.volumes.iter().cloned());
-                    // A missing drive's kernel names may belong to another drive by now.
+                    // The kernel names of a missing drive may belong to another drive by now.
                     let own = |device: &&BlockDevice| device.drive.as_ref() == Some(id);
                     for device in snapshot.inventory.devices.values().filter(own) {
                         around.add_dependents(snapshot, &device.name);

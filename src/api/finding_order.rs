@@ -1,5 +1,5 @@
 //! The order of findings in lists: active first, worst first, newest first. The order is total, so
-//! that a page can continue after any finding.
+//! a page can continue after any finding.
 
 use crate::model::finding::Finding;
 
@@ -11,7 +11,7 @@ pub(crate) struct FindingRank {
     /// 255 minus severity and 255 minus status.
     pub severity: u8,
     pub status: u8,
-    /// Negated, in nanoseconds: the newest first.
+    /// Negated, in nanoseconds, so that the newest comes first.
     pub since: i128,
     pub id: String,
 }

@@ -5,12 +5,12 @@ use jiff::Timestamp;
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
     pub name: String,
-    /// `uname -r`.
+    /// The kernel release, as `uname -r` prints it.
     pub kernel: String,
     pub boot_id: String,
-    /// The daemon's.
+    /// The daemon's version.
     pub version: String,
     pub started: Timestamp,
-    /// What the daemon cannot observe or do because it lacks privileges.
+    /// Observations and actions that are impossible because the daemon lacks privileges.
     pub limitations: Vec<String>,
 }

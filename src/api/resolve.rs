@@ -2,8 +2,8 @@
 //!
 //! In: a snapshot, and an id, a kernel name, a /dev path or by-id link, a serial, a WWN, a mount
 //! point, a volume handle (or `driver/handle`), a PV, a filesystem UUID, a pod as namespace/name or
-//! UID, or a finding's id. Out: the subject, or an error that lists the candidates. Knows no wire
-//! types.
+//! UID, or a finding's id. Out: the subject, or an error that lists the candidates. Does not depend
+//! on wire types.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::path::HostPath;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 
-/// Candidates that an error lists.
+/// Maximum number of candidates that an error lists.
 const MAX_CANDIDATES: usize = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +41,7 @@ fn list(candidates: &[String]) -> String {
     text
 }
 
-/// What a query names: one thing, or a pod and with it all its volumes.
+/// The meaning of a query: one subject, or a pod with all its volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Resolved {
     Subject(Subject),
@@ -57,7 +57,7 @@ impl Resolved {
     }
 }
 
-/// Exact ids first; then every other form at once, and more than one match is ambiguous.
+/// Exact ids come first, then all other forms at once; more than one match is ambiguous.
 pub(crate) fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, ResolveError> {
     if let Some(subject) = find_by_id(snapshot, query) {
         return Ok(Resolved::Subject(subject));
@@ -80,7 +80,7 @@ pub(crate) fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, Reso
     }
 }
 
-/// The drive that `query` names, or the only one below what it names.
+/// The drive that `query` names, or the only drive below the named subject.
 pub(crate) fn resolve_drive<'a>(
     snapshot: &'a Snapshot,
     query: &str,
@@ -104,7 +104,7 @@ pub(crate) fn resolve_drive<'a>(
     })
 }
 
-/// The volume that `query` names, or the only one on the drive or device that it names.
+/// The volume that `query` names, or the only volume on the named drive or device.
 pub(crate) fn resolve_volume<'a>(
     snapshot: &'a Snapshot,
     query: &str,
@@ -128,7 +128,7 @@ pub(crate) fn resolve_volume<'a>(
     })
 }
 
-/// The only one of `found`, which must be in the snapshot.
+/// The only element of `found`; it must be in the snapshot.
 fn single<'a, I: Ord, T>(
     snapshot: &Snapshot,
     query: &str,
@@ -152,7 +152,7 @@ pub(crate) fn underlying_devices<'a>(snapshot: &'a Snapshot, device: &'a str) ->
     })
 }
 
-/// `start` and everything that repeated steps of `next` reach from it.
+/// `start` and all names that repeated steps of `next` reach from it.
 pub(crate) fn reachable<'a, I: Iterator<Item = &'a str>>(
     start: &'a str,
     next: impl Fn(&'a str) -> I,
@@ -218,8 +218,8 @@ fn find_by_id(snapshot: &Snapshot, query: &str) -> Option<Subject> {
         .then(|| Subject::Device(name.to_owned()))
 }
 
-/// By kernel name, link, serial or WWN. A kernel name belongs to the drive that has it now. A
-/// missing drive is found by it only if no present drive or device has the name.
+/// Finds drives by kernel name, link, serial or WWN. A kernel name belongs to the drive that has it
+/// now. It finds a missing drive only if no present drive or device has the name.
 fn drives_matching<'a>(
     snapshot: &'a Snapshot,
     query: &'a str,
@@ -247,7 +247,7 @@ fn drives_matching<'a>(
         .map(|drive| drive.facts.id.clone())
 }
 
-/// `naa.5000…`, `5000…`, `0x5000…` and `wwn-0x5000…` are one.
+/// `naa.5000…`, `5000…`, `0x5000…` and `wwn-0x5000…` are equal.
 fn same_wwn(wwn: &str, query: &str) -> bool {
     let query = query
         .strip_prefix("wwn-")
@@ -257,15 +257,15 @@ fn same_wwn(wwn: &str, query: &str) -> bool {
     query == wwn || query.strip_prefix("0x").unwrap_or(&query) == bare
 }
 
-/// A link by its whole path, or a by-id link by its last part.
+/// Compares a link by its whole path, or a by-id link by its last part.
 fn has_link(links: &[String], query: &str) -> bool {
     links
         .iter()
         .any(|link| link == query || link.strip_prefix("/dev/disk/by-id/") == Some(query))
 }
 
-/// Block devices that are no drive: a partition, md, dm. The volumes directly on such a device
-/// stand for it.
+/// Subjects of the matching devices. A device that is not a drive (a partition, md, dm) means the
+/// volumes directly on it, or itself if it has none.
 fn subjects_of_matching_devices(snapshot: &Snapshot, query: &str) -> Vec<Subject> {
     let mut subjects = Vec::new();
     for device in snapshot

@@ -56,30 +56,31 @@ use crate::state::handle::Handle;
 pub use crate::api::node_facts::NodeFacts;
 pub use crate::api::server::listen::{SocketAccess, bind};
 
-/// Bounds on what clients can take. The defaults are for service; tests make them short.
+/// Limits on clients' use of resources. The defaults are for production; tests use shorter ones.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections of all uids but 0, which has its own share and is never locked out by others.
+    /// Connections of all uids except 0. Uid 0 has its own share, so others never lock it out.
     pub connections: usize,
     pub connections_per_uid: usize,
     pub streams_per_connection: u32,
-    /// Answers in flight, counted like connections. A page has at most 256 KiB.
+    /// Responses in flight, counted like connections. A page has at most 256 KiB.
     pub responses: usize,
     pub responses_per_uid: usize,
     /// Watches are counted like connections.
     pub watchers: usize,
     pub watchers_per_uid: usize,
-    /// A connection that has not sent its HTTP/2 preface by then is closed.
+    /// A connection that has not sent its HTTP/2 preface within this time is closed.
     pub preface_timeout: Duration,
-    /// For one answer, from its headers on. Watch answers at once and then streams.
+    /// Time limit of one answer, from its headers on. Watch answers at once and then streams.
     pub request_timeout: Duration,
-    /// The same on the agent's socket, where calls sample I/O, and create and mount volumes: longer than the engine's time limit, so that its own answer comes first.
+    /// The same on the agent's socket, where calls sample I/O, and create and mount volumes. It is
+    /// longer than the engine's time limit, so that the engine's own answer comes first.
     pub agent_request_timeout: Duration,
     pub keepalive_interval: Duration,
     pub keepalive_timeout: Duration,
     /// A watcher that reads no event for so long while events are queued is disconnected.
     pub stalled_watcher_timeout: Duration,
-    /// How long connections may finish their calls at the end.
+    /// Time in which connections may finish their calls at shutdown.
     pub drain_timeout: Duration,
     /// Largest request, in bytes.
     pub max_message_bytes: usize,
@@ -123,7 +124,7 @@ pub enum ServeError {
 pub struct Server {
     handle: Handle,
     node: Arc<NodeFacts>,
-    /// The uids besides 0 that may call on the agent's socket; changes with the configuration.
+    /// The uids besides 0 that may call on the agent's socket; they change with the configuration.
     allow_uids: signal::Receiver<Vec<u32>>,
     limits: Limits,
     /// Removes stale mounts.
@@ -148,7 +149,7 @@ impl Server {
         Server { limits, ..self }
     }
 
-    /// Without, ForceCleanup is refused.
+    /// Without a clean-up backend, ForceCleanup is refused.
     pub fn with_cleanup(self, backend: Arc<dyn CleanupBackend>) -> Server {
         Server {
             cleaner: Some(Cleaner::new(backend)),
@@ -163,8 +164,8 @@ impl Server {
         }
     }
 
-    /// Serves until `stop` completes, then drains for `Limits::drain_timeout` and unlinks the sockets
-    /// if they are still ours.
+    /// Serves until `stop` completes, then drains for `Limits::drain_timeout` and unlinks the
+    /// sockets if they are still ours.
     pub async fn serve(
         self,
         main: Listener,
@@ -196,7 +197,7 @@ impl Server {
         set_serving_status(&health, ServingStatus::NotServing).await;
         stopping.send_replace(true);
         let drained = tokio::time::timeout(self.limits.drain_timeout, &mut serving).await;
-        // Calls that have not finished by now are aborted: no client can delay the end.
+        // Calls that have not finished by now are aborted: no client can delay the shutdown.
         cut.send_replace(true);
         drained.unwrap_or(Ok(()))
     }
@@ -237,8 +238,8 @@ impl Server {
             .map_err(|source| transport_error(&socket, source))
     }
 
-    /// The agent's socket: what the CSI shim needs, this node's own volumes among it; for uid 0 and
-    /// the configured uids, each call checked.
+    /// Serves the agent's socket: the services for the CSI shim, which include this node's own
+    /// volumes. It is for uid 0 and the configured uids; each call is checked.
     async fn serve_agent(
         &self,
         listener: Listener,
@@ -327,8 +328,8 @@ impl Server {
     /// Reports SERVING from the first complete snapshot on. Never completes.
     async fn serve_when_settled(&self, health: &HealthReporter) -> std::convert::Infallible {
         let mut snapshots = self.handle.snapshots();
-        // An error: the owner has ended, the process is about to, and there is nothing more to
-        // follow.
+        // An error: the owner has ended and the process is about to end. There are no further
+        // snapshots.
         if snapshots
             .wait_for(|snapshot| snapshot.settled)
             .await
@@ -364,6 +365,6 @@ async fn set_serving_status(health: &HealthReporter, status: ServingStatus) {
 }
 
 async fn wait_stopped(mut stopped: signal::Receiver<bool>) {
-    // An error: the sender has gone, which is the end as well.
+    // An error: the sender no longer exists, which also means shutdown.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }

@@ -1,4 +1,4 @@
-//! Every gRPC status of the server, in one place.
+//! Every gRPC status of the server, in one module.
 //!
 //! In: errors of the model, the state and the engine. Out: statuses whose message names the field
 //! or the subject. A caller's mistake is never INTERNAL.
@@ -21,7 +21,7 @@ pub(crate) fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
     Status::invalid_argument(format!("{field}: {what}"))
 }
 
-/// `field` must be there and at most `limit` bytes long.
+/// `field` must be present and at most `limit` bytes long.
 pub(crate) fn required(field: &str, value: &str, limit: usize) -> Result<(), Status> {
     if value.is_empty() {
         return Err(invalid(field, "is empty"));
@@ -56,7 +56,7 @@ pub(crate) fn shutting_down() -> Status {
     Status::unavailable("the daemon is shutting down")
 }
 
-/// The request is well-formed but not possible for this thing.
+/// The request is well-formed but not possible for this subject.
 pub(crate) fn failed_precondition(what: impl Into<String>) -> Status {
     Status::failed_precondition(what)
 }
@@ -70,7 +70,7 @@ pub(crate) fn not_found(what: impl Into<String>) -> Status {
     Status::not_found(what)
 }
 
-/// `field` is the request's field that held the query.
+/// `field` is the request's field that contained the query.
 pub(crate) fn unresolved(field: &str) -> impl Fn(ResolveError) -> Status {
     move |error| match error {
         ResolveError::Unknown { .. } => Status::not_found(error.to_string()),
@@ -89,7 +89,7 @@ impl From<CommandError> for Status {
             CheckRefused(StartCheckError::VolumeGone(_)) => Code::NotFound,
             CheckRefused(StartCheckError::QueueFull(_)) => Code::ResourceExhausted,
             CheckRefused(_) | NotAcknowledged(_) => Code::FailedPrecondition,
-            // What is not stored is not done: the caller may try again when the store works.
+            // Changes that are not stored are not made: the caller may retry when the store works.
             NotStored(_) | NoCounters => Code::Unavailable,
             Stopping => return shutting_down(),
         };
@@ -118,7 +118,7 @@ impl From<ProvisionError> for Status {
     }
 }
 
-/// A finding's id as callers write it.
+/// Parses a finding's id from a request.
 pub(crate) fn valid_finding_id(id: &str) -> Result<(), Status> {
     required("finding_id", id, MAX_QUERY)?;
     bounded("finding_id", id, MAX_ID_LEN)

@@ -1,5 +1,5 @@
 //! Executes the steps of a clean-up, in the worker processes that also serve this node's own
-//! volumes, so that two operations on one volume never run at the same time.
+//! volumes. So two operations on one volume never run at the same time.
 
 use crate::api::server::cleanup::CleanupBackend;
 use crate::model::path::HostPath;

@@ -1,5 +1,5 @@
-//! The metrics endpoint of the command line or the configuration: bound at the start, served until
-//! the end.
+//! The metrics endpoint, at the address from the command line or the configuration: bound at the
+//! start, served until the end.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) async fn bind(
     let scrapes = match &address {
         Address::Tcp(at) => {
             let socket = TcpListener::bind(at).await.map_err(refused)?;
-            // Port 0 is one that is free.
+            // Port 0 requests any free port.
             let bound = socket.local_addr().map_err(refused)?;
             tracing::info!(address = %bound, "metrics are served");
             MetricsListener::Tcp(Incoming::new(socket, bound.to_string()))

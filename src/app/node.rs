@@ -4,7 +4,7 @@ use crate::api::server::NodeFacts;
 use crate::host::clock;
 use crate::host::root::HostRoot;
 
-/// For a recorded tree, from the recording.
+/// The facts of a recorded tree come from the recording.
 pub(crate) fn node_facts(root: &HostRoot, limitations: Vec<String>) -> NodeFacts {
     let read = |path: &str| {
         root.read(path)
@@ -12,7 +12,7 @@ pub(crate) fn node_facts(root: &HostRoot, limitations: Vec<String>) -> NodeFacts
             .map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
             .filter(|text| !text.is_empty())
     };
-    // The host's own name, also in a pod: /proc/sys shows the reader's, so the file comes first.
+    // The host's own name, also in a pod: /proc/sys contains the pod's, so the file comes first.
     let name = read("/etc/hostname")
         .or_else(|| sysinfo::System::host_name().ok())
         .unwrap_or_else(|| "localhost".into());

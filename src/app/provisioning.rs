@@ -1,5 +1,5 @@
-//! The volumes that this node provides: translates options and configuration to the settings of the
-//! engine.
+//! Converts options and configuration to the settings of the engine that provides this node's own
+//! volumes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::model::path::HostPath;
 use crate::model::provision::BackingKind;
 use crate::provision::engine::{Settings, StaticVolume};
 
-/// A little less than `Limits::agent_request_timeout` on the agent's socket: the answer then names
-/// the step that it waits for.
+/// Slightly shorter than `Limits::agent_request_timeout` on the agent's socket, so that the answer
+/// names the step that it waits for.
 const STEP_TIMEOUT: Duration = Duration::from_secs(85);
 const RESCAN_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -50,8 +50,8 @@ pub(crate) fn settings(config: &Config, options: &Options) -> Settings {
     }
 }
 
-/// What a reload changes: static volumes, their roots, and the treatment of deleted bytes. The pool
-/// and the driver's name stay until the next start.
+/// Applies the settings that a reload can change: static volumes, their roots, and the treatment of
+/// deleted bytes. The pool and the driver's name stay until the next start.
 pub(crate) fn reload(settings: &watch::Sender<Arc<Settings>>, config: &Config, options: &Options) {
     let before = settings.borrow().clone();
     let wanted = self::settings(config, options);
@@ -76,7 +76,7 @@ pub(crate) fn reload(settings: &watch::Sender<Arc<Settings>>, config: &Config, o
     }));
 }
 
-/// Workers have another working directory.
+/// Makes the path absolute: workers have another working directory.
 fn absolute(path: &Path) -> std::path::PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -1,5 +1,5 @@
-//! When to read the configuration again: on SIGHUP, and when the file changes, also by a swap of
-//! the symbolic links above it (the update of a ConfigMap).
+//! Decides when to read the configuration again: on SIGHUP, and when the file changes. A swap of
+//! the symbolic links above it (the update of a ConfigMap) counts as a change.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,13 +15,13 @@ pub(crate) struct FileWatch {
     path: PathBuf,
     last: Option<Vec<u8>>,
     events: mpsc::Receiver<()>,
-    // Holds the inotify descriptor; events end when it is dropped.
+    // Owns the inotify descriptor; events end when it is dropped.
     _watcher: Option<RecommendedWatcher>,
 }
 
 impl FileWatch {
-    /// Watches the folder of `path`, since the file itself may be replaced. Where that fails (no
-    /// inotify left, no such folder), only SIGHUP reloads.
+    /// Watches the folder of `path`, because the file itself may be replaced. If that fails (no
+    /// inotify watch left, no folder), only SIGHUP reloads.
     pub(crate) fn start(path: &Path) -> FileWatch {
         let (changed, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {

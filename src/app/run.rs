@@ -1,4 +1,4 @@
-//! The life of the daemon: build everything, run it, notify systemd, reload, drain.
+//! The life of the daemon: build all parts, run them, notify systemd, reload, drain.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -37,9 +37,9 @@ use crate::state::notify;
 use crate::state::owner::{Heartbeat, Owner, OwnerHandles};
 use crate::state::store::{self, Store};
 
-/// Locking the state directory takes no time, unless the disk below it does not answer.
+/// Locking the state directory takes no time, unless the underlying disk does not respond.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Everything must have ended by then, whatever hangs.
+/// All tasks must have ended within this time, even if devices hang.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(4500);
 
 #[derive(Debug, thiserror::Error)]
@@ -200,8 +200,8 @@ pub(crate) async fn run(
     let serving_stop = stopping.clone();
     let mut serving = tokio::spawn(async move {
         // Requests wait until history is read (a second at most, then the owner continues without
-        // it): an empty answer would withdraw what was reported before the start. An error: the
-        // owner is gone, which ends everything.
+        // it). An empty answer would withdraw findings that were reported before the start. An
+        // error: the owner has ended, so the daemon ends.
         let _ = published.changed().await;
         server
             .serve(main_socket, Some(agent_socket), wait_for_stop(serving_stop))
@@ -219,9 +219,9 @@ pub(crate) async fn run(
         ended = &mut serving => ended.map_err(RunError::TaskFailed).and_then(|served| served.map_err(RunError::from)).and(Err(RunError::TaskEnded("api"))),
         ended = &mut owner_task => ended.map_err(RunError::TaskFailed).and(Err(RunError::TaskEnded("owner"))),
     };
-    // The supervisor may not read its messages any more.
+    // The supervisor may no longer read its messages.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-    // The owner's loop ends now; the time limit of the shutdown is below.
+    // The owner's loop ends now; the shutdown has its own time limit below.
     drop(watchdog);
     stop.send_replace(true);
     tasks.abort_all();
@@ -229,7 +229,7 @@ pub(crate) async fn run(
     in_host_mounts.close();
     steps.close();
     let drained = tokio::time::timeout(SHUTDOWN_TIMEOUT, async {
-        // Their results no longer matter: the end is decided.
+        // The results no longer matter: the daemon is ending.
         let _ = tokio::join!(finish(&mut serving), finish(&mut owner_task), async {
             if let Some(mut scraping) = scraping {
                 finish(&mut scraping).await;
@@ -253,7 +253,7 @@ async fn finish<T>(task: &mut JoinHandle<T>) {
     }
 }
 
-/// Not where systemd's watchdog is on, which observes more.
+/// None if systemd's watchdog is on: that one observes more.
 fn watchdog(
     timeout: WatchdogTimeout,
     heartbeat: &Heartbeat,
@@ -269,7 +269,7 @@ fn watchdog(
     }
 }
 
-/// Absolute, since workers have another working directory.
+/// Makes the path absolute, because workers have another working directory.
 fn host_root(dir: &Path) -> Result<HostRoot, RunError> {
     match std::fs::canonicalize(dir) {
         Ok(dir) => Ok(HostRoot::new(dir)),
@@ -280,14 +280,14 @@ fn host_root(dir: &Path) -> Result<HostRoot, RunError> {
     }
 }
 
-/// Our own file, as it was when we started: after an upgrade on disk, its name is another version's.
+/// Our own file as it was at the start: after an upgrade, its name belongs to another version.
 fn own_program() -> Result<PathBuf, RunError> {
     std::fs::metadata("/proc/self/exe").map_err(RunError::OwnProgram)?;
     // The child resolves the link before exec: it is our file, even if its path was replaced.
     Ok(PathBuf::from("/proc/self/exe"))
 }
 
-/// Our paths that a thaw needs, besides the program itself.
+/// Our own paths that a thaw needs, besides the program itself.
 fn never_freeze_paths<'a>(
     options: &'a Options,
     config: &'a Config,
@@ -306,8 +306,9 @@ fn never_freeze_paths<'a>(
         .chain(tools)
 }
 
-/// Refuses to start beside another live daemon. If the disk does not answer, a predecessor is still
-/// ending, or writing is not permitted, history stays in memory and the store's thread retries.
+/// Refuses to start beside another live daemon. If the disk does not respond, a predecessor is
+/// still ending, or writing is not permitted, history stays in memory and the store's thread
+/// retries.
 async fn lock_state(dir: &Path) -> Result<Option<StateLock>, RunError> {
     match lock::acquire_within(dir, LOCK_TIMEOUT).await {
         Ok(lock) => Ok(Some(lock)),
@@ -343,7 +344,7 @@ fn spawn(
 }
 
 async fn wait_for_stop(mut stopping: watch::Receiver<bool>) {
-    // An error: the sender has gone, which is the end as well.
+    // An error: the sender no longer exists, which also means shutdown.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
@@ -382,7 +383,7 @@ async fn run_until_signal(
     }
 }
 
-/// All or nothing: a file with an error changes nothing.
+/// Applies all of the new configuration or nothing: a file with an error changes nothing.
 fn reload(
     options: &Options,
     channels: &ReloadChannels,
@@ -393,7 +394,7 @@ fn reload(
         Ok(config) => {
             logging.set_level(level(config.log.level));
             channels.update(&config, options);
-            // No source listens while they start; then they read everything anyway.
+            // No source receives this while it starts; a starting source reads everything anyway.
             let _ = owner_handles.requests.send(SourceRequest::All);
             tracing::info!("the configuration was reloaded");
         }

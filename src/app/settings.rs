@@ -1,5 +1,5 @@
-//! The configuration and the options as settings of each part of the daemon, and the channels that
-//! carry them: a reload sends new ones.
+//! Converts the configuration and the options to the settings of each part of the daemon, and
+//! creates the channels that carry them: a reload sends new ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::state::settings::{AssessmentSettings, SharedAssessmentSettings};
 /// Scans of sysfs and of the kubelet's directory take milliseconds.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What a reload changes.
+/// The channels for the settings that a reload can change.
 pub(crate) struct ReloadChannels {
     pub assessment: watch::Sender<SharedAssessmentSettings>,
     pub sources: watch::Sender<Arc<SourceSettings>>,

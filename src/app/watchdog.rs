@@ -1,5 +1,5 @@
-//! A watchdog for where systemd's is not on, as in a pod: a thread that ends the process when the
-//! owner's loop has stalled, so that the supervisor restarts it.
+//! A watchdog for systems where systemd's is not on, for example a pod. A thread ends the process
+//! when the owner's loop has stalled, so that the supervisor restarts it.
 //!
 //! In: the owner's heartbeat. Out: the end of the process, or nothing. Hanging devices, mounts and
 //! workers do not stall the loop. A probe from outside is worse: one that starts a program in the
@@ -16,12 +16,12 @@ use nix::unistd::alarm;
 use crate::logging::LogQueue;
 use crate::state::owner::Heartbeat;
 
-/// The loop turns once a second: after a shorter time, a stalled loop cannot be distinguished from a
-/// late one.
+/// The loop beats once a second: within a shorter time, a stalled loop cannot be distinguished from
+/// a late one.
 pub(crate) const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Polls of the heartbeat within the time-out.
 const POLLS_PER_TIMEOUT: u32 = 10;
-/// The longest that the log's thread may take to write why, before the process ends.
+/// Maximum time for the log's thread to write the cause before the process ends.
 const LOG_FLUSH_TIMEOUT: Duration = Duration::from_millis(1500);
 /// After this many seconds the kernel ends the process: longer than `LOG_FLUSH_TIMEOUT`.
 const ALARM_SECONDS: u32 = 3;
@@ -54,8 +54,8 @@ impl Watchdog {
 }
 
 /// Polls until the sender of `stopped` is dropped, or `end` has been called. It counts polls, not
-/// time: a process that was stopped as a whole (SIGSTOP, a frozen control group, a suspended machine)
-/// has not stalled.
+/// time: a process that was stopped as a whole (SIGSTOP, a frozen control group, a suspended
+/// machine) has not stalled.
 fn watch(beats: impl Fn() -> u64, stopped: &Receiver<()>, interval: Duration, end: impl FnOnce()) {
     let (mut last, mut same) = (None, 0);
     while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
@@ -68,19 +68,19 @@ fn watch(beats: impl Fn() -> u64, stopped: &Receiver<()>, interval: Duration, en
     }
 }
 
-/// The stalled loop may hold a lock that a log line or an allocation needs: the alarm ends the
-/// process if this thread cannot. (Not process 1 of a container, which signals do not end: the
-/// chart's pods share the host's process namespace.)
+/// The stalled loop may hold a lock that a log line or an allocation needs. The alarm ends the
+/// process if this thread cannot. (Signals do not end process 1 of a container, but the chart's
+/// pods share the host's process namespace.)
 fn abort_daemon(timeout: Duration, log: &LogQueue) {
     alarm::set(ALARM_SECONDS);
     tracing::error!(
         seconds = timeout.as_secs(),
         "the main loop has stalled; exiting so that the supervisor restarts the daemon"
     );
-    // The process ends, whether it is written or not.
+    // The process ends even if the message is not written.
     let _ = log.flush(LOG_FLUSH_TIMEOUT);
-    // No core dump: it would be written to a disk that may be the one that hangs, and the restart
-    // would wait for it. If this call fails, there is one more file.
+    // No core dump: it would be written to a disk that may be the hanging one, and the restart
+    // would wait for it. If this call fails, one more file exists.
     let _ = set_dumpable(false);
     std::process::abort();
 }

@@ -19,13 +19,12 @@ use crate::cli::{complain, offline, render};
 
 /// A poll is cheap: the daemon answers from its snapshot.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
-/// A check that was cancelled has this long to end: a frozen filesystem is thawed at once, a
-/// checker is killed.
+/// Time for a cancelled check to end: a frozen filesystem is thawed at once, a checker is killed.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
-/// Of a shell's signal numbers: 128 + SIGINT.
+/// Shells number signals from 128: this is 128 + SIGINT.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// The check could not be done: 3, as 1 is a result.
+/// The check could not be done. The status is 3, because 1 is a result.
 pub(crate) const EXIT_PREVENTED: u8 = 3;
 
 /// 0 CLEAN, 1 SUSPECTED or CORRUPTED, 3 INCONCLUSIVE or FAILED.
@@ -98,7 +97,7 @@ pub(crate) async fn run(
                     return Ok(ExitCode::from(EXIT_INTERRUPTED));
                 }
                 interrupted = Some(Instant::now());
-                // It may have ended in this moment: then the next poll shows its result.
+                // The check may have just ended: then the next poll shows its result.
                 if let Err(error) = client.cancel_check(&now.id).await {
                     complain(&error.to_string());
                 }
@@ -107,7 +106,7 @@ pub(crate) async fn run(
     }
 }
 
-/// A file, without a daemon. The checker ends with this process.
+/// Checks a file without a daemon. The checker ends with this process.
 pub(crate) async fn check_image_file(
     out: &Printer,
     path: &Path,
@@ -133,7 +132,7 @@ pub(crate) async fn check_image_file(
                 signal.map_err(Error::Signal)?;
                 line.clear();
                 complain("interrupted: nothing is known of the file, and nothing was written to it");
-                // Its thread waits for the checker, which is killed by our end.
+                // The thread waits for the checker, which is killed when this process ends.
                 std::process::exit(i32::from(EXIT_INTERRUPTED));
             }
         }
@@ -145,8 +144,8 @@ pub(crate) async fn check_image_file(
     Ok(exit_code(&wire))
 }
 
-/// On a terminal, one line that is overwritten; elsewhere, a line for each new phase; nothing if the
-/// output is JSON.
+/// Shows progress: on a terminal, one line that is overwritten; elsewhere, a line for each new
+/// phase; nothing if the output is JSON.
 pub(crate) struct ProgressLine {
     terminal: bool,
     silent: bool,
@@ -164,7 +163,7 @@ impl ProgressLine {
         }
     }
 
-    /// `progress`: what is being done, and for how long.
+    /// Shows `progress`: the current phase and its duration.
     pub(crate) fn show(&mut self, (what, elapsed): &(String, String)) {
         if self.terminal && !self.silent {
             let text: String = format!("{what}  {elapsed}")
@@ -186,14 +185,14 @@ impl ProgressLine {
 
     fn write_stderr(&self, text: &str) {
         let mut error = std::io::stderr();
-        // Nothing can be done about an unwritable standard error.
+        // The error cannot be reported on an unwritable standard error.
         let _ = error
             .write_all(text.as_bytes())
             .and_then(|()| error.flush());
     }
 }
 
-/// All checks, those of one thing, or one check in full.
+/// Lists all checks, the checks of one target, or shows one check in full.
 pub(crate) async fn list(out: &Printer, client: &Client, what: Option<&str>) -> Result<(), Error> {
     if let Some(id) =
         what.filter(|what| what.len() == 12 && what.bytes().all(|byte| byte.is_ascii_hexdigit()))

@@ -1,9 +1,8 @@
 //! `check --image`: checks a file that contains a filesystem, without a daemon, as root or not. The
 //! file is never changed.
 //!
-//! In: a path, the policy's limits. Out: a `model::check::Check`, as the daemon makes of an
-//! unmounted filesystem. Blocks until the checker has ended; the checker ends with the calling
-//! thread.
+//! In: a path, the policy's limits. Out: a `model::check::Check` like the daemon's for an unmounted
+//! filesystem. Blocks until the checker has ended; the checker ends with the calling thread.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -28,7 +27,7 @@ use crate::model::ids::CheckId;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::CheckPolicy;
 
-/// One run decides; a few, should the first have failed.
+/// One run decides; more are needed only if the first one fails.
 const MAX_RUNS: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
@@ -51,15 +50,15 @@ pub enum ImageError {
     Pipe(#[source] nix::errno::Errno),
 }
 
-/// `filesystem`: detected by its superblock unless it is given. `phase` is called with each phase
-/// that the checker reports.
+/// Checks the image at `path`. `filesystem` is detected by its superblock unless it is given.
+/// `phase` is called with each phase that the checker reports.
 pub(crate) fn check_image(
     path: &Path,
     filesystem: Option<Filesystem>,
     policy: &CheckPolicy,
     phase: &mut dyn FnMut(&str),
 ) -> Result<Check, ImageError> {
-    // Ourselves: `diskvitals worker jail` is handled by its main function.
+    // Our own program: its main function handles `diskvitals worker jail`.
     let program = Program {
         program: "/proc/self/exe".into(),
         args: JAIL_ARGS.map(OsString::from).to_vec(),
@@ -67,7 +66,7 @@ pub(crate) fn check_image(
     check_image_in(&program, path, filesystem, policy, phase)
 }
 
-/// With another program that provides the jail.
+/// Like `check_image`, with another program that provides the jail.
 pub fn check_image_in(
     program: &Program,
     path: &Path,
@@ -109,10 +108,10 @@ pub fn check_image_in(
         &order.command,
         &checker::arguments(filesystem, CheckerInput::Image(path)),
     );
-    // Nothing is written to it: the run continues until it or this process ends.
+    // Nothing is sent on `stop`: the run continues until it or this process ends.
     let (stop, _held) =
         nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(ImageError::Pipe)?;
-    // The file is not in use: no limit of the read rate.
+    // The file is not in use, so the read rate has no limit.
     let terms = CheckTerms {
         bytes_per_second: None,
         ..policy.terms(&policy.for_names(&[]))
@@ -139,7 +138,7 @@ pub fn check_image_in(
                 run.command.clone_from(&shown);
                 runs.push(Arc::new(run));
             }
-            // A file can neither be frozen nor waited for.
+            // A file cannot be frozen, and there is nothing to wait for.
             Decision::Run(_) | Decision::Wait { .. } => {
                 let reason = "the runs of the checker did not come to a result".to_owned();
                 break CheckOutcome {
@@ -225,7 +224,7 @@ const XFS_MAGIC: &[u8] = b"XFSB";
 const BTRFS_MAGIC: &[u8] = b"_BHRfS_M";
 const BTRFS_AT: u64 = 0x10000 + 64;
 
-/// None: no known filesystem.
+/// The filesystem of the image; None if it is not a known one.
 fn detect(path: &Path) -> Result<Option<Filesystem>, ImageError> {
     let opening = |error| ImageError::Open(path.to_owned(), error);
     // Opening a pipe must not wait for its other end.

@@ -19,8 +19,8 @@ use crate::cli::{check, complain, json, offline, render};
 use crate::model::causes::with_causes;
 use crate::model::reason::UnknownReason;
 
-/// A command that only reads is repeated once if the connection breaks: the daemon may have been
-/// restarted just then. Nothing is printed before the answers are complete.
+/// A command that only reads is repeated once if the connection breaks, because the daemon may have
+/// just restarted. Nothing is printed before the answers are complete.
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Error> {
     match run_command(&args).await {
         Err(Error::Client(ClientError::ConnectionLost { .. })) if only_reads(&args.command) => {
@@ -204,7 +204,7 @@ async fn status(out: &Printer, client: &Client, exit_code: bool) -> Result<ExitC
 }
 
 async fn reasons(out: &Printer, args: &Args, wanted: Option<&str>) -> Result<ExitCode, Error> {
-    // The daemon's own table where there is one: it may be newer than this program.
+    // The daemon's own table is preferred: it may be newer than this program's.
     let answer = match Client::connect(&args.socket, args.timeout).await {
         Ok(client) => client.reasons().await?,
         Err(_) => crate::api::convert::reasons::all(),
@@ -382,7 +382,7 @@ fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
     }
 }
 
-/// One answer per file, in their order, each printed as soon as it is known.
+/// Prints one answer per file, in their order, each as soon as it is available.
 fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
     out: &Printer,
     files: &[PathBuf],
@@ -408,7 +408,7 @@ fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
     Ok(code)
 }
 
-/// `-` or none: standard input.
+/// `-` or no file selects standard input.
 fn sources(files: &[PathBuf]) -> Vec<InputSource> {
     let source = |path: &PathBuf| match path.as_os_str() == "-" {
         true => InputSource::StandardInput,

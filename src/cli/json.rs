@@ -37,7 +37,7 @@ pub(crate) fn pretty(message: &str, value: &impl Message) -> Result<String, Json
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// On one line.
+/// The message on one line.
 pub(crate) fn compact(message: &str, value: &impl Message) -> Result<String, JsonError> {
     let mut bytes = Vec::new();
     serialize(message, value, &mut serde_json::Serializer::new(&mut bytes))?;

@@ -16,13 +16,13 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     text
 }
 
-/// diskvitals(1) and one page for each command.
+/// Writes diskvitals(1) and one page for each command.
 pub(crate) fn man(dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
     clap_mangen::generate_to(Args::command(), dir)
 }
 
-/// Of the daemon's configuration; the defaults where none is named.
+/// The policy of the daemon's configuration; the defaults if no file is named.
 pub(crate) fn policy(file: Option<&Path>) -> Result<Policy, ConfigError> {
     file.map_or_else(
         || Ok(Policy::default()),

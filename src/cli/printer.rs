@@ -36,7 +36,7 @@ impl Printer {
         print_bytes(text.as_bytes())
     }
 
-    /// An answer that is no protobuf message; as JSON, on one line.
+    /// Prints an answer that is not a protobuf message; as JSON, on one line.
     pub(crate) fn show_line<T: serde::Serialize>(
         &self,
         answer: &T,

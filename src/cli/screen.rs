@@ -10,7 +10,7 @@ use crate::api::wire;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Screen {
-    /// Columns of the terminal; None: as wide as it gets.
+    /// Columns of the terminal; None: no limit.
     pub width: Option<u16>,
     pub color: bool,
     pub now: Timestamp,
@@ -41,13 +41,13 @@ impl Screen {
         format!("{style}{text}{style:#}")
     }
 
-    /// `3 min ago`; after a hundred days the date.
+    /// `3 min ago`; after a hundred days, the date.
     pub(crate) fn ago(&self, time: Option<&prost_types::Timestamp>) -> String {
         let Some(time) = time.and_then(timestamp) else {
             return "never".to_owned();
         };
         match self.now.as_second() - time.as_second() {
-            // Clocks differ and are set: a little in the future is now.
+            // Clocks differ and are adjusted: a time slightly in the future counts as now.
             ..5 => "just now".to_owned(),
             seconds @ 5..60 => format!("{seconds} s ago"),
             seconds @ 60..3600 => format!("{} min ago", seconds / 60),
@@ -69,7 +69,7 @@ impl Screen {
         }
     }
 
-    /// The clock alone, for `watch`.
+    /// The time of day only, for `watch`.
     pub(crate) fn time_of_day(&self, time: Option<&prost_types::Timestamp>) -> String {
         match time.and_then(timestamp) {
             Some(time) => time
@@ -85,7 +85,7 @@ fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
     Timestamp::new(time.seconds, time.nanos).ok()
 }
 
-/// What comes from outside must not steer the terminal: control characters are shown as escapes.
+/// External text must not control the terminal: control characters are shown as escapes.
 pub(crate) fn escape_control(text: &str) -> String {
     if !text.chars().any(char::is_control) {
         return text.to_owned();
@@ -139,7 +139,7 @@ pub(crate) fn severity_word(severity: wire::Severity) -> (&'static str, Tone) {
     }
 }
 
-/// The value's name without its enum's: `DRIVE_KIND_SSD` → `ssd`.
+/// The value's name without the name of its enum: `DRIVE_KIND_SSD` → `ssd`.
 pub(crate) fn enum_label(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix)
         .unwrap_or(name)
@@ -147,7 +147,7 @@ pub(crate) fn enum_label(name: &str, prefix: &str) -> String {
         .replace('_', " ")
 }
 
-/// Used space in percent of what an unprivileged user could use, rounded up as df(1) does.
+/// Used space in percent of the space for unprivileged users, rounded up like df(1).
 pub(crate) fn used_percent(usage: &wire::Usage) -> Option<u64> {
     let whole = u128::from(usage.used_bytes) + u128::from(usage.available_bytes);
     (whole > 0)

@@ -16,9 +16,9 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the drive is polled. The daemon itself polls a drive at most every 30 s
 /// (`smart.shortest_interval`).
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
-/// The daemon's time-out for a drive, and room for the drives that are polled before it.
+/// The daemon's time-out for a drive, plus time for the drives that are polled before it.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
-/// For a drive that does not report the duration of its tests.
+/// Time-out for a drive that does not report the duration of its tests.
 const SHORT_TEST_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 const LONG_TEST_TIMEOUT: Duration = Duration::from_secs(48 * 3600);
 
@@ -26,24 +26,24 @@ const LONG_TEST_TIMEOUT: Duration = Duration::from_secs(48 * 3600);
 pub(crate) enum SelfTestProgress {
     /// The drive has not received the request yet.
     Requested,
-    /// With the reason that the drive or smartctl gave.
+    /// The drive or smartctl refused, with its reason.
     Refused(String),
-    /// It runs; remaining percent, where the drive reports them.
+    /// The test runs; remaining percent, if the drive reports it.
     Running(Option<u32>),
     Finished(wire::SelfTest),
-    /// It is over or was never observed, and the drive's log has no result.
+    /// The test has ended or was never observed, and the drive's log has no result.
     ResultUnknown,
-    /// The daemon has not started it in time.
+    /// The daemon has not started the test in time.
     NotStarted,
 }
 
 pub(crate) struct SelfTestTracker {
     pub started: Instant,
-    /// The earlier request and the earlier log.
+    /// The previous request; `log` is the log from before the new request.
     requested: Option<wire::SelfTestRequest>,
     log: Vec<wire::SelfTest>,
     was_running: bool,
-    /// How long it may take.
+    /// Maximum duration of the test.
     timeout: Duration,
     last_refresh: Instant,
 }
@@ -56,7 +56,7 @@ impl SelfTestProgress {
         )
     }
 
-    /// The drive has begun.
+    /// The drive has started the test.
     pub(crate) fn has_started(&self) -> bool {
         matches!(
             self,
@@ -76,7 +76,7 @@ impl SelfTestProgress {
 }
 
 impl SelfTestTracker {
-    /// From the state of the drive before the request.
+    /// A tracker for the state of the drive before the request.
     pub(crate) fn new(before: &wire::Drive, kind: TestKind) -> SelfTestTracker {
         let tests = self_tests(before).cloned().unwrap_or_default();
         let expected = Duration::from_secs(60 * u64::from(minutes(&tests, kind)));
@@ -138,7 +138,7 @@ impl SelfTestTracker {
     }
 }
 
-/// Duration that the drive reports; 0: none.
+/// Duration that the drive reports; 0 if it reports none.
 pub(crate) fn minutes(tests: &wire::SelfTests, kind: TestKind) -> u32 {
     match kind {
         TestKind::Short => tests.short_minutes,

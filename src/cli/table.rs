@@ -11,9 +11,9 @@ const COLUMN_GAP: u16 = 2;
 
 pub(crate) struct Column {
     pub title: &'static str,
-    /// May be cut down to so many characters; 0: never.
+    /// The column may be cut to this many characters; 0: never.
     pub min_width: u16,
-    /// Left out when there is no room, the highest first; 0: never.
+    /// Columns are left out when space is missing, the highest value first; 0: never.
     pub drop_priority: u8,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn table(
     }
 }
 
-/// Width of each shown column; None: a column should be left out first.
+/// Width of each shown column; None: a column must be left out first.
 fn fit(
     columns: &[Column],
     shown: &[usize],
@@ -97,8 +97,8 @@ fn fit(
     (over == 0 || !can_drop).then_some(widths)
 }
 
-/// The layout with every text cut to its column. Characters are counted, not cells: what is wider
-/// than that, the layout cuts once more.
+/// The layout with every text cut to its column. Characters are counted, not cells: the layout cuts
+/// wider text again.
 fn cut(
     columns: &[Column],
     rows: &[Cells],

@@ -1,4 +1,4 @@
-//! Checks of values that the types do not express: limits, and values that contradict each other.
+//! Checks of rules that the types do not express: limits, and values that contradict each other.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::listen::Address;
 use crate::config::{Config, InvalidValue, provision};
 
-/// A drive that is polled more rarely is not monitored, and sums of such times cannot overflow.
+/// A drive that is polled more rarely is not monitored; also, sums of times cannot overflow.
 const MAX_SMART_INTERVAL: u64 = 30 * 24 * 3600;
 const MAX_SMART_TIMEOUT: u64 = 3600;
 

@@ -1,4 +1,4 @@
-//! Where metrics are served: `127.0.0.1:9961`, `[::1]:9961`, or
+//! The address of the metrics endpoint: `127.0.0.1:9961`, `[::1]:9961`, or
 //! `unix:/run/diskvitals/metrics.sock`.
 
 use std::fmt;
@@ -49,8 +49,8 @@ impl FromStr for Address {
     }
 }
 
-/// Also without the brackets of RFC 3986 around an IPv6 address: what is after the last colon is
-/// the port. In a pod's arguments `$(POD_IP)` is either kind.
+/// The brackets of RFC 3986 around an IPv6 address are optional: the port follows the last colon.
+/// In a pod's arguments, `$(POD_IP)` may be IPv4 or IPv6.
 fn socket_address(text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(|| {
         let (host, port) = text.rsplit_once(':')?;

@@ -20,7 +20,7 @@ pub(crate) struct CsiConfig {
     /// The name of the CSI driver of this node's own volumes.
     #[serde(deserialize_with = "driver_name")]
     pub driver_name: String,
-    /// Folders that static volumes may lie below.
+    /// Folders that may contain static volumes.
     #[serde(deserialize_with = "clean_paths")]
     pub static_roots: Vec<PathBuf>,
 }
@@ -38,7 +38,7 @@ impl Default for CsiConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PoolConfig {
-    /// As the host names it. None: `pool` in the state directory.
+    /// The pool's folder, as the host names it. None: `pool` in the state directory.
     #[serde(deserialize_with = "some_clean_path")]
     pub directory: Option<PathBuf>,
     #[serde(deserialize_with = "volume_group")]
@@ -46,7 +46,7 @@ pub(crate) struct PoolConfig {
     pub wipe: Wipe,
 }
 
-/// A volume that exists already.
+/// A volume that already exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "RawEntry")]
 pub(crate) struct StaticEntry {
@@ -142,7 +142,7 @@ fn driver_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::
     Ok(name)
 }
 
-/// lvm(8), "VALID NAMES".
+/// Names by the rules of lvm(8), "VALID NAMES".
 fn volume_group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let name = String::deserialize(deserializer)?;
     let plain = name
@@ -161,7 +161,7 @@ fn volume_group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Str
     Ok(Some(name))
 }
 
-/// Entries that contradict each other, or `[csi]`.
+/// Finds entries that contradict each other, or `[csi]`.
 pub(crate) fn check(entries: &[StaticEntry], csi: &CsiConfig) -> Result<(), InvalidValue> {
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for StaticEntry { name, source } in entries {

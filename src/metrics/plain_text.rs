@@ -17,7 +17,7 @@ pub(crate) fn plain(openmetrics: &str) -> String {
             line(&mut plain, &[text]);
             continue;
         };
-        // Its help comes before its type, which decides the name of both.
+        // The help line comes before the type line, and the type decides the name in both.
         if let Some(text) = comment.strip_prefix("HELP ") {
             help = text.split_once(' ');
         } else if let Some((name, kind)) = comment

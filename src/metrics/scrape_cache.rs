@@ -1,10 +1,9 @@
 //! The cached metrics text of the newest snapshot: rendered when a scrape needs it, shared by all
 //! scrapes of the same format.
-//!
 //! In: scrapes with their format, the newest snapshot. Out: bytes. One text is rendered at a time,
-//! on a thread of its own; scrapes that arrive meanwhile wait for it and share it. A text is
-//! dropped when its snapshot is no longer the newest. It contains timestamps and no ages, so that
-//! it does not become outdated by itself. May not enter: anything of HTTP.
+//! on a separate thread; scrapes that arrive during that time wait for it and share it. A text is
+//! dropped when its snapshot is no longer the newest. It contains timestamps and no ages, so it
+//! does not become outdated by itself. HTTP does not belong here.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Weak};
@@ -20,14 +19,14 @@ use crate::metrics::plain_text;
 use crate::metrics::view::{self, Node};
 use crate::model::snapshot::Snapshot;
 
-/// All of the daemon's memory is locked, so a megabyte is not kept for a scrape in a minute, when a
-/// newer snapshot is likely.
+/// All of the daemon's memory is locked. A scraper returns after about a minute, when a newer
+/// snapshot is likely, so a megabyte is not kept for it.
 const RETENTION: Duration = Duration::from_secs(5);
 
-/// Rendering needs little stack, however many drives there are.
+/// Rendering needs little stack, whatever the number of drives.
 const STACK_BYTES: usize = 512 * 1024;
 
-/// How a scraper wants its text.
+/// The format and encoding that a scraper accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScrapeFormat {
     pub format: Format,
@@ -63,7 +62,7 @@ struct ScrapeRequest {
 pub(crate) struct ScrapeHandle(mpsc::Sender<ScrapeRequest>);
 
 impl ScrapeHandle {
-    /// `ScrapeCache::run` answers.
+    /// The requests of this handle are answered by `ScrapeCache::run`.
     pub(crate) fn new(
         node: Node,
         snapshots: watch::Receiver<Arc<Snapshot>>,
@@ -108,7 +107,7 @@ pub(crate) struct ScrapeCache {
     requests: mpsc::Receiver<ScrapeRequest>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     encode: EncodeFn,
-    /// The snapshot of the texts. The weak reference keeps only its allocation, so that no newer
+    /// The snapshot of the texts. The weak reference keeps only the allocation, so no newer
     /// snapshot can have the same address.
     encoded_snapshot: Weak<Snapshot>,
     entries: Vec<(ScrapeFormat, Bytes)>,
@@ -161,8 +160,8 @@ impl ScrapeCache {
     }
 }
 
-/// A thread of its own, because the runtime's few threads for blocking calls may all wait for a disk
-/// that hangs.
+/// Encodes on a separate thread, because the runtime's few threads for blocking calls may all wait
+/// for a disk that hangs.
 async fn encode_on_thread(
     write: EncodeFn,
     snapshot: Arc<Snapshot>,
@@ -170,7 +169,7 @@ async fn encode_on_thread(
 ) -> Result<Bytes, ScrapeError> {
     let (done, written) = oneshot::channel();
     let work = move || {
-        // The receiver may be dropped.
+        // The receiver may no longer exist.
         let _ = done.send(write(&snapshot, form));
     };
     std::thread::Builder::new()
@@ -193,8 +192,8 @@ fn encode(node: &Arc<Node>, snapshot: &Arc<Snapshot>, form: ScrapeFormat) -> io:
     if !form.gzip {
         return Ok(text.into());
     }
-    // The fastest level leaves less than a tenth of such text. A better one takes more time than it
-    // saves in the transfer.
+    // The fastest level reduces this text to less than a tenth. A better one takes more time than
+    // it saves in the transfer.
     let mut gzip = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
     gzip.write_all(text.as_bytes())?;
     gzip.finish().map(Bytes::from)

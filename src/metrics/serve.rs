@@ -33,18 +33,18 @@ pub(crate) const PATH: &str = "/metrics";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 const GZIP: &str = "gzip";
-/// A request line and headers; a scraper's have a few hundred bytes.
+/// Maximum size of request line and headers; a scraper sends a few hundred bytes.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 /// Limits on scrapers. The defaults are for production; tests use shorter ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub connections: usize,
-    /// For a whole connection, including the transfer of the answer.
+    /// Time limit of a whole connection, including the transfer of the answer.
     pub connection_timeout: Duration,
     /// How long a scrape waits for the first complete snapshot after a start.
     pub first_snapshot_timeout: Duration,
-    /// How long connections may finish at the end.
+    /// Time in which connections may finish at shutdown.
     pub drain_timeout: Duration,
 }
 
@@ -79,7 +79,7 @@ pub(crate) async fn serve<L>(
     L: Accept<Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static>,
 {
     let (handle, cache) = ScrapeHandle::new(node, snapshots.clone());
-    // It ends when the last handle is dropped.
+    // The cache ends when its last handle is dropped.
     tokio::spawn(cache.run());
     let source = ScrapeContext {
         cache: handle,
@@ -91,7 +91,7 @@ pub(crate) async fn serve<L>(
     loop {
         tokio::select! {
             () = &mut stop => break,
-            // Only the scraper needs to know how a connection ended.
+            // The result of a connection matters only to its scraper.
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             stream = incoming.accept(), if connections.len() < limits.connections => {
                 connections.spawn(serve_connection(stream, source.clone()));
@@ -137,7 +137,7 @@ async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response
             .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
     }
-    // Before the first complete snapshot everything would seem good.
+    // Before the first complete snapshot, everything would appear good.
     let settled = timeout(
         source.limits.first_snapshot_timeout,
         source.snapshots.wait_for(|snapshot| snapshot.settled),
@@ -206,8 +206,9 @@ fn response_with_type(body: Full<Bytes>, kind: &'static str) -> Response<Full<By
     response
 }
 
-/// RFC 9110, 12.5.1 and 12.5.3, as far as scrapers use it: the newer format if the scraper accepts it
-/// with at least the weight of the older one, and gzip if it is named and not refused.
+/// RFC 9110, 12.5.1 and 12.5.3, as far as scrapers use it: the newer format if the
+/// scraper accepts it with at least the weight of the older one, and gzip if it is named and not
+/// refused.
 fn negotiate(headers: &HeaderMap) -> ScrapeFormat {
     let (mut newer, mut older, mut gzip) = (0.0_f32, 0.0_f32, false);
     for (kind, weight) in weighted_values(headers, ACCEPT) {

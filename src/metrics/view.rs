@@ -1,9 +1,9 @@
 //! Metric families of a snapshot. Pure; times are the snapshot's.
 //!
 //! In: a snapshot, and facts that do not change while the daemon runs. Out: OpenMetrics text. An
-//! unknown state has a series of its own and no value: outdated figures are left out, never
-//! repeated. Labels are bounded in length and number: ids, names from tables here, and names that a
-//! drive or the kubelet's records report, cut.
+//! unknown state has its own series and no value: outdated figures are left out, never repeated.
+//! Labels are bounded in length and number: ids, names from tables in this module, and names that a
+//! drive or the kubelet's records report, cut to a maximum length.
 
 mod drives;
 mod families;
@@ -29,13 +29,13 @@ use crate::model::assess::truncate;
 use crate::model::finding::Health;
 use crate::model::snapshot::Snapshot;
 
-/// What does not change while the daemon runs.
+/// Facts that do not change while the daemon runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub name: String,
-    /// `uname -r`.
+    /// The kernel release, as `uname -r` prints it.
     pub kernel: String,
-    /// The daemon's.
+    /// The daemon's version.
     pub version: String,
     pub started: Timestamp,
 }
@@ -57,7 +57,7 @@ impl Collector for SnapshotCollector {
     }
 }
 
-/// All families, as OpenMetrics 1.0 text. Fails only where writing into memory would.
+/// All families, as OpenMetrics 1.0 text. Fails only if writing to memory fails.
 pub(crate) fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<String, fmt::Error> {
     // One registry per scrape, so that a series ends with its subject.
     let mut registry = Registry::default();
@@ -73,7 +73,7 @@ pub(crate) fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<Strin
 /// Kubernetes' names fit (253 bytes); longer external names are cut to this.
 const MAX_LABEL_BYTES: usize = 256;
 
-/// An external text as a label's value: bounded, and without control characters.
+/// External text as a label value: bounded, and without control characters.
 fn label(text: &str) -> Cow<'_, str> {
     let harmless = text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control);
     if harmless {

@@ -1,8 +1,8 @@
-//! The advice for a drive, in one sentence: what its findings mean for the data, and what to do.
-//! Pure; reads the published snapshot.
+//! The advice for a drive, in one sentence: the meaning of its findings for the data, and the
+//! action. Pure; reads the published snapshot.
 //!
-//! In: a drive's findings, the volumes above it. Out: the action, and a sentence with the
-//! numbers. May not enter: new judgement; how bad it is has been decided by `assess`.
+//! In: a drive's findings, the volumes above it. Out: the action, and a sentence with the numbers.
+//! New judgement does not belong here: `assess` has decided the severity.
 
 use crate::model::assess::{MAX_MESSAGE, truncate};
 use crate::model::finding::{Finding, Health, Severity};
@@ -11,22 +11,22 @@ use crate::model::reason::Reason;
 use crate::model::snapshot::{Drive, Snapshot};
 use crate::model::volume::Impact;
 
-/// What to do first. Ordered: the later the more urgent.
+/// The first action. Ordered: the later the more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
-    /// Nothing wrong is known.
+    /// No problem is known.
     Nothing,
-    /// Its development decides.
+    /// The further development decides.
     Watch,
     /// Fans, filters, neighbours.
     Cool,
-    /// Power, adapter, firmware, network: the drive is not known to be the cause.
+    /// Power, adapter, firmware, network: no evidence shows that the drive is the cause.
     LookAtPath,
     /// The cable, the slot, the backplane.
     ReseatCable,
-    /// Order another one; it is not urgent.
+    /// Order another drive; it is not urgent.
     PlanReplacement,
-    /// It is missing: bring it back, or replace it.
+    /// The drive is missing: reconnect it, or replace it.
     BringBack,
     ReplaceNow,
 }
@@ -36,11 +36,11 @@ pub struct Advice {
     pub drive: DriveId,
     pub health: Health,
     pub action: Action,
-    /// With the strongest evidence first. At most 1,024 bytes.
+    /// One sentence with the strongest evidence first. At most 1,024 bytes.
     pub sentence: String,
 }
 
-/// None for a drive without an adverse finding.
+/// The advice; None for a drive without an adverse finding.
 pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
     let mut findings: Vec<&Finding> = drive
         .findings
@@ -49,7 +49,7 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         .map(AsRef::as_ref)
         .collect();
     findings.retain(|finding| finding.severity > Severity::Info);
-    // The worst first; among equals the one with the most urgent action.
+    // The worst finding first; among equals, the one with the most urgent action.
     findings.sort_by_key(|finding| {
         std::cmp::Reverse((finding.severity, action_of(finding), finding.status))
     });
@@ -116,12 +116,12 @@ fn words(action: Action) -> &'static str {
     }
 }
 
-/// Which volumes lose data with the drive, and which do not.
+/// The volumes that lose data with the drive, and those that do not.
 fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> String {
     if drive.facts.location.raid_controller.is_some() {
         return "It is behind a RAID controller: ask that for the array's redundancy before you pull it.".to_owned();
     }
-    // A drive that is BAD itself is no redundancy.
+    // A drive that is BAD itself provides no redundancy.
     let fails = |id: &DriveId| {
         *id == drive.facts.id
             || snapshot

@@ -1,11 +1,11 @@
-//! Judgement: which findings the facts raise, clear, or leave undecided, now.
+//! Judgement: which findings the facts raise, clear, or leave undecided now.
 //!
-//! In: facts, which findings are active (for hysteresis), the policy, the time. Out: judgements, at
-//! most one a subject and reason. One function a rule; its doc comment is the specification. May
-//! not enter: clocks, I/O, logging.
+//! In: facts, active findings (for hysteresis), the policy, the time. Out: judgements, at most one
+//! per subject and reason. Each rule is one function; its doc comment is the specification. Clocks,
+//! I/O and logging do not belong here.
 //!
-//! A rule returns a verdict, or nothing where its source does not apply or has not answered yet:
-//! then an active finding stays. `Clear` and `Unknown` are passed on for active findings only.
+//! A rule returns a verdict, or nothing if its source does not apply or has not reported yet: then
+//! an active finding stays. `Clear` and `Unknown` are passed on for active findings only.
 
 mod checks;
 mod drive;
@@ -40,7 +40,7 @@ pub(crate) use text::{MAX_MESSAGE, truncate};
 /// The severity of each active finding.
 pub(crate) type ActiveFindings = BTreeMap<(Subject, Reason), Severity>;
 
-/// Judges everything. Order: drives, volumes, devices, what is no more; each by id.
+/// Judges everything, in this order: drives, volumes, devices, removed subjects; each by id.
 pub(crate) fn assess(
     facts: &Facts,
     active: &ActiveFindings,
@@ -67,9 +67,9 @@ pub(crate) fn assess(
     evaluator.judgements
 }
 
-/// Joins the verdicts of two sources on one subject and reason. The more severe one counts, and the
-/// message and evidence of both are kept. The finding clears when neither source raises it. A
-/// source that cannot answer keeps a finding from being cleared.
+/// Merges the verdicts of two sources on one subject and reason. The more severe one counts, and
+/// the message and evidence of both are kept. The finding clears when neither source raises it. A
+/// source that fails keeps a finding from being cleared.
 fn merge(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
     match (one, other) {
         (None, verdict) | (verdict, None) => verdict,
@@ -94,7 +94,7 @@ fn merge(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
     }
 }
 
-/// What is wrong with a drive, as far as its volumes inherit it.
+/// The failure of a drive, as far as its volumes inherit it.
 #[derive(Clone, Debug)]
 struct DriveFailure {
     reasons: Vec<Reason>,
@@ -106,7 +106,7 @@ struct Evaluator<'a> {
     context: Context<'a>,
     facts: &'a Facts,
     active: &'a ActiveFindings,
-    /// Few, while each of hundreds of volumes is looked up by a dozen rules.
+    /// A small set: a dozen rules look up each of hundreds of volumes.
     subjects_with_findings: BTreeSet<&'a Subject>,
     judgements: Vec<Judgement>,
     existing: BTreeSet<Subject>,
@@ -122,7 +122,7 @@ impl Evaluator<'_> {
 
     fn push(&mut self, subject: &Subject, reason: Reason, verdict: Option<Verdict>) {
         let Some(verdict) = verdict else { return };
-        // The table publishes how bad it can be: every test that judges anything checks that.
+        // The table of reasons publishes the levels; every test that judges checks it here.
         if let Verdict::Raised(raised) = &verdict {
             debug_assert!(
                 reason.levels().contains(&raised.severity),
@@ -151,11 +151,11 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Raised now, or active and not known to be over.
+    /// Drives with findings that are raised now, or active and not known to be cleared.
     fn failing_drives(&self) -> BTreeMap<DriveId, DriveFailure> {
         let mut failing: BTreeMap<DriveId, DriveFailure> = BTreeMap::new();
-        // What has been decided now counts, whatever was active before: a drive that was missed and
-        // is replaced is only information.
+        // A verdict of this round counts before older findings: a drive that was missing and is
+        // replaced is only INFO.
         let mut decided = BTreeSet::new();
         let mut add = |id: &DriveId, reason: Reason, level: Level, message: &str| {
             if level.0 == Severity::Info {
@@ -221,8 +221,8 @@ impl Evaluator<'_> {
         self.existing.insert(subject);
     }
 
-    /// Layers that carry no volume are reported under their own name, and in any case a state that
-    /// is not answered.
+    /// Layers that carry no volume are reported under their own name. A layer whose state query
+    /// hangs is always reported under its own name.
     fn evaluate_devices(&mut self) {
         let carrying: BTreeSet<&String> = self
             .facts
@@ -259,7 +259,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Devices that carry no volume: what the kernel log reports of them, and their checks.
+    /// Devices that carry no volume: their errors in the kernel log, and their checks.
     fn evaluate_unclaimed_devices(&mut self) {
         for subject in self.facts.kernel.errors.keys() {
             let Subject::Device(name) = subject else {
@@ -292,13 +292,13 @@ impl Evaluator<'_> {
         }
     }
 
-    /// A finding about the filesystem on a device, mounted or not, belongs to its volume as long as
-    /// the device carries one.
+    /// A finding about the filesystem on a device, mounted or not, belongs to its volume while the
+    /// device carries one.
     fn corruption_from_checks(&self, name: &String) -> Option<Verdict> {
         let uuid = self.facts.device_uuid(name);
         let carries = |known: &KnownVolume| {
             let facts = &known.facts;
-            // A btrfs is mounted by one of its devices, and may have been checked by another.
+            // A btrfs is mounted by one of its devices, and may have been checked by another one.
             facts.device.as_ref() == Some(name)
                 || (uuid.is_some()
                     && facts.fs_uuid.as_ref() == uuid
@@ -311,8 +311,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// A good reading removed it from the facts. A reading that is still awaited, or that failed,
-    /// removes nothing.
+    /// Clears findings of subjects that a good reading removed from the facts. A reading that is
+    /// still awaited, or that failed, removes nothing.
     fn clear_removed(&mut self) {
         let (facts, active) = (self.facts, self.active);
         let (Some(inventory), Some(_), true, None) = (
@@ -324,8 +324,8 @@ impl Evaluator<'_> {
             return;
         };
         for (subject, reason) in active.keys() {
-            // A layer's state is read after the scan that names it: until then the device itself is
-            // enough to keep its findings.
+            // A layer's state is read after the scan that lists it: until then, the listed device
+            // is enough to keep its findings.
             let is_device =
                 matches!(subject, Subject::Device(name) if inventory.devices.contains_key(name));
             if !is_device && !self.existing.contains(subject) {

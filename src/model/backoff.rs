@@ -1,7 +1,7 @@
 //! Exponential back-off: how long to wait before the next attempt.
 //!
-//! In: the first and the longest delay, and the failures so far. Out: a delay. There is no clock,
-//! and no jitter.
+//! In: the first and the longest delay, and the number of failures so far. Out: a delay. There is
+//! no clock, and no jitter.
 
 use std::time::Duration;
 

@@ -86,7 +86,7 @@ pub enum Layer {
     Loop {
         backing_file: Option<String>,
     },
-    /// ram, zram, sr, fd, nbd without size, mtdblock…: not a drive, without a health of its own.
+    /// ram, zram, sr, fd, nbd without size, mtdblock…: not a drive, and it has no health.
     Other,
 }
 
@@ -110,8 +110,8 @@ pub struct BtrfsFs {
     pub metadata_profiles: Vec<String>,
 }
 
-/// State of a layer whose reading may block (md attributes, dm status). A worker reads one device
-/// at a time.
+/// State of a layer; reading it may block (md attributes, dm status). A worker reads one device at
+/// a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LayerState {
@@ -131,7 +131,7 @@ pub enum LayerState {
     Linear {
         extents: Vec<Extent>,
     },
-    /// Any other dm table: without a health of its own.
+    /// Any other dm table: it has no health.
     Plain,
 }
 

@@ -1,8 +1,8 @@
-//! What is to be done, in which order, to take away what is left of a CSI volume whose pods are
-//! gone; and when that is refused. Pure over a snapshot.
+//! Plans the removal of a CSI volume's remains after its pods have been deleted: the steps, their
+//! order, and when it is refused. Pure over a snapshot.
 //!
-//! Only what lies below the kubelet's folder is touched. Folders are only ever removed where they
-//! are empty: a record of the kubelet keeps its folder.
+//! Only paths below the kubelet's folder are changed. Folders are removed only if they are empty: a
+//! record of the kubelet keeps its folder.
 
 use jiff::Timestamp;
 
@@ -17,19 +17,19 @@ use crate::model::volume::MountRole;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CleanupAction {
-    /// Whatever is mounted there.
+    /// Unmounts the path.
     Unmount {
         path: HostPath,
     },
-    /// The empty folder or file on which it was mounted.
+    /// Removes the empty folder or file on which the volume was mounted.
     Remove {
         path: HostPath,
     },
-    /// The volume's own folder around it, where nothing else is in it.
+    /// Removes the volume's own folder around it, if it contains nothing else.
     RemoveIfEmpty {
         path: HostPath,
     },
-    /// The loop device of an image of ours.
+    /// Detaches the loop device of one of our images.
     Detach {
         image: HostPath,
     },
@@ -62,7 +62,7 @@ impl CleanupAction {
         }
     }
 
-    /// Whether what follows makes no sense once this has failed.
+    /// Whether the later steps are pointless after this one has failed.
     pub(crate) fn is_required(&self) -> bool {
         !matches!(
             self,
@@ -73,14 +73,14 @@ impl CleanupAction {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CleanupPlan {
-    /// Of the volume; the default where only a path is known.
+    /// The volume's id; the default if only a path is known.
     pub volume: VolumeId,
-    /// Whom the steps are for: no two go on for one at a time.
+    /// The lock of the steps: steps with the same target never run at the same time.
     pub target: String,
     pub actions: Vec<CleanupAction>,
-    /// Mounts that no process may use.
+    /// Mounts that must not be in use by any process.
     pub mounts: Vec<HostPath>,
-    /// This node provides it.
+    /// This node provides the volume.
     pub is_provided: bool,
 }
 
@@ -100,12 +100,12 @@ pub(crate) enum CleanupError {
     WithinGrace { path: HostPath, since: Timestamp },
 }
 
-/// What is to be cleaned up.
+/// The object to clean up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CleanupTarget<'a> {
-    /// Everything of it.
+    /// The whole volume.
     Volume(&'a Volume),
-    /// One place.
+    /// One attachment.
     Attachment(&'a Attachment),
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn plan(
             surroundings.kubelet_root.clone(),
         ));
     }
-    // What is staged is in use by any pod that has the volume.
+    // A staged volume is in use by any pod that has the volume.
     let staging = chosen.iter().any(|it| it.role == MountRole::Staging);
     let whole = matches!(wanted, CleanupTarget::Volume(_));
     let concerned = if staging || whole {
@@ -186,13 +186,13 @@ pub(crate) fn plan(
     })
 }
 
-/// Only what is known to have been used by nobody for longer than the grace is given up. A record
-/// that promises a mount which is not there is a pod's as well.
+/// Refuses unless all attachments have certainly been unused for longer than the grace period. A
+/// record of a pod's mount that is missing also counts as use.
 fn refuse_if_used(
     attachments: &[&Attachment],
     volume: Option<&Volume>,
 ) -> Result<(), CleanupError> {
-    // A pod's place names the pod.
+    // A pod's attachment comes first, because it names the pod.
     if let Some(it) = attachments
         .iter()
         .filter(|it| !it.is_abandoned())
@@ -229,7 +229,7 @@ fn refuse_if_used(
     }
 }
 
-/// Containers' folders first, then pods, then what is staged.
+/// Containers' folders first, then pods, then staging paths.
 fn unmount_order(attachment: &Attachment, surroundings: &NodeContext) -> u8 {
     match parse_csi_path(&surroundings.kubelet_root, &attachment.path).map(|place| place.kind) {
         Some(CsiPathKind::Subpath) => 0,
@@ -238,7 +238,7 @@ fn unmount_order(attachment: &Attachment, surroundings: &NodeContext) -> u8 {
     }
 }
 
-/// The folder that the kubelet made for this one volume around the place.
+/// The folder that the kubelet made for this one volume around the attachment.
 fn parent_directory(attachment: &Attachment, surroundings: &NodeContext) -> Option<HostPath> {
     let place = parse_csi_path(&surroundings.kubelet_root, &attachment.path)?;
     let folder = attachment.path.as_path().parent().map(HostPath::from)?;
@@ -246,7 +246,7 @@ fn parent_directory(attachment: &Attachment, surroundings: &NodeContext) -> Opti
         .record
         .as_ref()
         .and_then(|record| record.as_path().parent().map(HostPath::from));
-    // What is staged of raw block volumes lies side by side in one folder.
+    // Raw block volumes are staged side by side in one folder, which is shared.
     (place.pod.is_some() || records.as_ref() == Some(&folder)).then_some(folder)
 }
 

@@ -1,8 +1,8 @@
-//! What CSI and people call the state of a volume: its csi, operational and usage status, and the
+//! The states of a volume for CSI and for people: its csi, operational and usage status, and the
 //! old VolumeCondition.
 //!
-//! In: a volume's facts, its active findings, its health. Out: values. The rules are DESIGN.md's
-//! ("Words"), written out at each function.
+//! In: a volume's facts, its active findings, its health. Out: values. The comment of each function
+//! has its rules.
 
 use jiff::Timestamp;
 
@@ -22,10 +22,10 @@ fn has_any(findings: &[&Finding], reasons: &[Reason]) -> bool {
     })
 }
 
-/// NONE: not a CSI volume. REMOVED: its drive took it along. FAILED: what the records promise is
-/// not mounted, by a finding (before that it may be on its way), or this node provides it and
-/// cannot. PUBLISHED: a pod has it. STAGED: staged only. CREATED: known, neither staged nor
-/// published.
+/// NONE: not a CSI volume. REMOVED: removed with its drive. FAILED: by a finding, a mount that the
+/// records require is missing (before that finding it may still appear), or this node provides the
+/// volume and cannot serve it. PUBLISHED: a pod has it. STAGED: staged only. CREATED: known,
+/// neither staged nor published.
 pub(crate) fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatus {
     let facts = &known.facts;
     let mounted = |role: MountRole| facts.mounts.iter().any(|mount| mount.role == role);
@@ -57,8 +57,8 @@ fn provision_error(facts: &VolumeFacts) -> Option<&str> {
     facts.provided.as_ref()?.error.as_deref()
 }
 
-/// MISSING: the device or the drive it stands on is gone, or nothing of it is mounted that should
-/// be. INOPERATIVE: there, and does not serve.
+/// MISSING: its device or drive is gone, or none of its required mounts exists. INOPERATIVE:
+/// present, but inaccessible.
 pub(crate) fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> OperationalStatus {
     let inaccessible =
         |finding: &&&Finding| finding.is_active() && finding.status >= Status::Inaccessible;
@@ -73,9 +73,8 @@ pub(crate) fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> 
     }
 }
 
-/// FAILED: somebody uses it and it does not serve. IN_USE: a pod has it, or the host has mounted
-/// it. IDLE: staged, or known and unused. RELEASED: was in use and is not any more, kept only
-/// because its drive is missing.
+/// FAILED: it is in use but inaccessible. IN_USE: a pod has it, or the host has mounted it. IDLE:
+/// staged, or known and unused. RELEASED: no longer in use, kept only because its drive is missing.
 pub(crate) fn usage_status(known: &KnownVolume, findings: &[&Finding]) -> UsageStatus {
     let facts = &known.facts;
     if known.retained {
@@ -114,12 +113,12 @@ pub(crate) fn statuses(known: &KnownVolume, findings: &[&Finding]) -> Statuses {
 const UNKNOWN_SINCE: &str = " (unknown since ";
 
 /// Abnormal when health is SUSPECT or BAD, csi status FAILED, operational status MISSING, usage
-/// FAILED, staging or target path not mounted, or not readable. Every cause has its sentence, worst
+/// FAILED, staging or target path not mounted, or not readable. Each cause has its sentence, worst
 /// first; at most 1,024 bytes.
 ///
-/// While health is UNKNOWN the last known condition stands with "(unknown since …: why)" added;
-/// without one it is not abnormal and says that it is not known yet. `unknown` is why, and since
-/// when; `previous` is what this function gave last.
+/// While health is UNKNOWN, the last known condition stays, with "(unknown since …: why)" added.
+/// Without one, the volume is not abnormal, and the message reports that its state is not known
+/// yet. `unknown` is the reason and its start; `previous` is the last result of this function.
 pub(crate) fn condition(
     facts: &VolumeFacts,
     findings: &[&Finding],
@@ -144,7 +143,7 @@ pub(crate) fn condition(
         .iter()
         .map(|finding| format!("{}: {}", finding.reason, finding.message))
         .collect();
-    // What no finding has said already.
+    // States that no finding has described yet.
     if causes.is_empty() {
         causes.extend(match statuses.operational {
             OperationalStatus::Missing => Some("the volume's device is missing".to_owned()),
@@ -164,7 +163,7 @@ pub(crate) fn condition(
         );
     }
     if let Some(trouble) = provision_error(facts) {
-        // No finding says it. Lost data alone is worse.
+        // No finding describes it. Only lost data is worse.
         let worse = adverse
             .iter()
             .take_while(|finding| finding.status == Status::DataLoss)
@@ -186,7 +185,7 @@ pub(crate) fn condition(
     }
 }
 
-/// As many whole sentences as fit; the first is cut when it alone is too long.
+/// As many whole sentences as fit; the first is cut if it alone is too long.
 fn join_causes(causes: &[String]) -> String {
     let mut message = truncate(&causes[0], MAX_MESSAGE);
     for (at, cause) in causes.iter().enumerate().skip(1) {
@@ -230,7 +229,7 @@ fn unknown_condition(
             message: truncate(&text, MAX_MESSAGE),
         };
     };
-    // Since when it is unknown is said once and then stays.
+    // The start of the unknown state is added once and then stays.
     let (last, since) = match previous.message.split_once(UNKNOWN_SINCE) {
         Some((last, rest)) => (
             last,

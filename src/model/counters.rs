@@ -1,22 +1,22 @@
 //! Error counters of the kernel besides its log: their history, and which of them have grown. Pure.
 //!
-//! In: readings. Out: growths with their times. A counter that went back means another device, a
-//! reload or a reset: its baseline starts over, and nothing has grown.
+//! In: readings. Out: growths with their times. A counter that decreased means another device, a
+//! reload or a reset: its baseline starts again, without growth.
 //!
 //! How rules use it:
 //!
 //! - Keep one `CounterHistory` for each pair of `CounterReading::of` and `CounterReading::source`,
 //!   and store it with the drive or volume (it is serde). The first reading after a start is then
-//!   compared with the last one before it, and growth in between is observed.
+//!   compared with the last one before it, so growth in between is observed.
 //! - `history.update(&reading, at)` returns the growths of this reading. The first reading is a
-//!   baseline and no growth: an `errors_count` of last year is information, not news.
+//!   baseline without growth: an `errors_count` of last year is information, not an event.
 //! - `history.counters()` are the histories of the single counters. `last_growth` and the total
-//!   growth survive a reset (a reboot sets SCSI's counters to 0), so that a rule by quiet time goes
-//!   on; `grown` counts from the baseline only.
-//! - A `CounterHistory` changes only when a value does: compare it before and after to know whether
-//!   it must be stored.
-//! - A failed reading is no `CounterReading`: nothing changes. The same holds for a counter that is
-//!   missing in a reading.
+//!   growth survive a reset (a reboot sets SCSI's counters to 0), so a rule by quiet time
+//!   continues; `grown` counts from the baseline only.
+//! - A `CounterHistory` changes only when a value changes: compare it before and after to decide
+//!   whether to store it.
+//! - A failed reading gives no `CounterReading`, so nothing changes. The same holds for a counter
+//!   that is missing in a reading.
 //! - A value may be a state and not a count: XFS's `sick_…` bits and btrfs's `missing` are 0 or 1.
 //!   Setting one is growth, clearing it is a reset; `Counter::last` is the current state.
 
@@ -91,7 +91,7 @@ pub(crate) struct Counter {
     /// Readings that showed growth, over all resets.
     #[serde(rename = "growths")]
     pub growth_count: u32,
-    /// Number of times that the counter went back.
+    /// Number of times that the counter decreased.
     pub resets: u32,
 }
 

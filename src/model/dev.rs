@@ -16,8 +16,8 @@ impl DevNo {
         DevNo { major, minor }
     }
 
-    /// Filesystems without a block device of their own (tmpfs, overlay, network, and btrfs
-    /// subvolumes) sit on major 0.
+    /// Filesystems without their own block device (tmpfs, overlay, network, and btrfs subvolumes)
+    /// have major number 0.
     pub(crate) fn is_anonymous(self) -> bool {
         self.major == 0
     }

@@ -1,5 +1,5 @@
-//! A drive: a physical or virtual disk, known by an identity that survives reboots, re-plugging and
-//! renaming, never by `sdX`.
+//! A drive: a physical or virtual disk with an identity that survives reboots, re-plugging and
+//! renaming; never `sdX`.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub struct DriveFacts {
     pub model: Option<String>,
     pub serial: Option<String>,
     pub firmware: Option<String>,
-    /// `naa.…`, `eui.…`, `nguid.…` or `uuid.…` as sysfs and udev say it, lower case, without `0x`.
+    /// `naa.…`, `eui.…`, `nguid.…` or `uuid.…` from sysfs and udev, lower case, without `0x`.
     pub wwn: Option<String>,
     pub kind: DriveKind,
     pub transport: Transport,
@@ -37,10 +37,10 @@ pub struct DriveFacts {
     pub removable: bool,
     pub write_cache: Option<WriteCache>,
     pub location: Location,
-    /// What the kernel says of the device: SCSI `device/state` (`running`, `offline`, `blocked`,
+    /// The kernel's state of the device: SCSI `device/state` (`running`, `offline`, `blocked`,
     /// `transport-offline`…; scsi_sysfs.c), NVMe controller `state` (`live`, `resetting`,
-    /// `connecting`, `deleting`, `dead`; nvme core.c). The worst of several paths is not taken
-    /// here: each device has its own below.
+    /// `connecting`, `deleting`, `dead`; nvme core.c). It is not the worst of several paths: each
+    /// device below has its own state.
     pub state: Option<String>,
     /// True while the device is runtime-suspended (`power/runtime_status`): a query would wake it.
     pub asleep: bool,
@@ -53,7 +53,7 @@ pub struct DriveDevice {
     pub size_bytes: u64,
     /// `state` of the SCSI device or NVMe path behind this block device.
     pub state: Option<String>,
-    /// SCSI host:channel:target:lun, where it is one.
+    /// SCSI host:channel:target:lun, if it is a SCSI device.
     pub hctl: Option<String>,
 }
 
@@ -68,7 +68,7 @@ pub enum DriveKind {
     Usb,
     /// virtio, Xen, Hyper-V, a cloud's NVMe, a hypervisor's SCSI disk, an admitted loop device.
     Virtual,
-    /// iSCSI, Fibre Channel, NVMe over fabrics, nbd, rbd: the kernel reaches it over a network.
+    /// iSCSI, Fibre Channel, NVMe over fabrics, nbd, rbd: the kernel accesses it over a network.
     Remote,
     #[default]
     Unknown,
@@ -116,7 +116,7 @@ pub enum WriteCache {
     WriteThrough,
 }
 
-/// The drive's location, as far as sysfs and udev know it.
+/// The drive's location, as far as sysfs and udev report it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
     /// Address of the nearest PCI device above it: `0000:03:00.0`.
@@ -130,9 +130,9 @@ pub struct Location {
     /// NVMe controllers that lead to the drive (`nvme0`): the kernel log names them.
     #[serde(default)]
     pub controllers: Vec<String>,
-    /// The RAID controller that hides the drive from the kernel (`megaraid host0`); the drive has
+    /// The RAID controller that hides the drive from the kernel (`megaraid host0`). The drive has
     /// no devices, and `slot` is the controller's name for its slot (`megaraid,3`). None for a
-    /// drive that the kernel shows.
+    /// drive that the kernel lists.
     #[serde(rename = "behind", default, skip_serializing_if = "Option::is_none")]
     pub raid_controller: Option<String>,
     /// udev's ID_PATH.

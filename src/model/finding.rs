@@ -1,5 +1,5 @@
-//! A finding: one thing that is wrong (or worth knowing), with the evidence for it, since when, and
-//! what would clear it.
+//! A finding: one problem (or notable fact), with its evidence, its start, and the condition that
+//! clears it.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::reason::Reason;
 
-/// What a finding is about.
+/// The subject of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "id", rename_all = "snake_case")]
 pub enum Subject {
     Drive(DriveId),
     Volume(VolumeId),
-    /// A block device above the drives that carries no volume of its own (an md array under LVM, a
-    /// thin pool). Kernel name.
+    /// A block device above the drives that carries no volume itself (an md array under LVM, a thin
+    /// pool). Kernel name.
     Device(String),
 }
 
@@ -29,7 +29,7 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// How bad it is for people. Ordered: the later the worse.
+/// The severity for people. Ordered: the later the worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -38,7 +38,7 @@ pub enum Severity {
     Bad,
 }
 
-/// What it means for the data, in CSI 1.13's words. Ordered: the later the worse.
+/// The effect on the data, in CSI 1.13's terms. Ordered: the later the worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -52,13 +52,13 @@ pub enum Status {
 /// A record that supports a finding, verbatim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// Where it was read: `/proc/1/mountinfo`, `statfs /data`, `/sys/block/md0/md/degraded`.
+    /// The origin of the text: `/proc/1/mountinfo`, `statfs /data`, `/sys/block/md0/md/degraded`.
     pub source: String,
     pub time: Timestamp,
     pub text: String,
 }
 
-/// What `assess` says of one subject and reason, now.
+/// The current result of `assess` for one subject and reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Judgement {
     pub subject: Subject,
@@ -68,11 +68,11 @@ pub(crate) struct Judgement {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is so.
+    /// The problem exists.
     Raised(FindingDetails),
-    /// Seen to be over: clears an active finding.
+    /// Observed to be over: clears an active finding.
     Clear,
-    /// Cannot be told now: an active finding stays as it is, and nothing new is raised.
+    /// Undecidable now: an active finding stays as it is, and no new one is raised.
     Unknown { why: String },
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct FindingDetails {
     pub message: String,
     pub evidence: Vec<Evidence>,
     pub clears_when: String,
-    /// When it began, where the evidence says so; else the moment it was first raised.
+    /// Its start, if the evidence contains it; otherwise the time at which it was first raised.
     pub since: Option<Timestamp>,
 }
 
@@ -98,7 +98,7 @@ pub struct Finding {
     pub message: String,
     pub since: Timestamp,
     pub last_seen: Timestamp,
-    /// How often it was seen anew: transitions and worsenings, not polls.
+    /// How often it appeared or worsened; polls do not count.
     pub count: u64,
     /// The first record and the latest ones, at most `MAX_EVIDENCE`.
     pub evidence: Vec<Evidence>,
@@ -114,7 +114,7 @@ impl Finding {
         self.cleared.is_none()
     }
 
-    /// Counts in `status` and in alerts: active, adverse and not acknowledged.
+    /// It counts in `status` and in alerts: active, adverse and not acknowledged.
     pub(crate) fn is_counted(&self) -> bool {
         self.is_active() && self.acknowledged.is_none() && self.severity > Severity::Info
     }
@@ -141,6 +141,6 @@ pub enum Health {
     Good,
     Suspect,
     Bad,
-    /// A source that applies should have answered and did not.
+    /// A source that applies should have reported and did not.
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! Small worlds for tests: devices, mounts and records in one line each.
+//! Small test hosts: devices, mounts and records in one line each.
 
 use std::collections::BTreeMap;
 
@@ -111,7 +111,7 @@ pub(crate) fn dm(name: &str, dev: &str, mapped: &str, uuid: &str, below: &[&str]
     device(name, dev, layer, below)
 }
 
-/// A world under construction, and the facts it has been told to.
+/// A host under construction, and the facts that its updates produced.
 #[derive(Clone, Default)]
 pub(crate) struct TestHost {
     pub inventory: Inventory,
@@ -139,7 +139,7 @@ impl TestHost {
         self.inventory.devices.insert(name.into(), disk);
     }
 
-    /// Takes a drive's devices out, partitions too.
+    /// Removes a drive's devices, partitions too.
     pub(crate) fn pull(&mut self, name: &str) {
         let id = self.inventory.devices[name].drive.clone();
         self.inventory
@@ -336,7 +336,7 @@ impl TestHost {
         )
     }
 
-    /// Judges, and keeps what is active as the owner of the state would.
+    /// Judges, and keeps the active findings as the owner of the state would.
     pub(crate) fn judge(&mut self, seconds: i64) -> Vec<Judgement> {
         let judgements = assess(&self.facts, &self.active, &self.policy, at(seconds));
         for judgement in &judgements {
@@ -354,7 +354,7 @@ impl TestHost {
         judgements
     }
 
-    /// `SUBJECT REASON SEVERITY STATUS` of what is raised now.
+    /// `SUBJECT REASON SEVERITY STATUS` of each finding that is raised now.
     pub(crate) fn raised(&mut self, seconds: i64) -> Vec<String> {
         self.judge(seconds).iter().filter_map(raised_line).collect()
     }
@@ -418,7 +418,7 @@ pub(crate) fn is_active(active: &ActiveFindings, subject: &Subject, reason: Reas
     active.contains_key(&(subject.clone(), reason))
 }
 
-/// One incident on `device`, told by one record.
+/// One incident on `device`, from one record.
 pub(crate) fn event(class: Class, device: &str, time: Timestamp, sectors: &[u64]) -> Event {
     let said = Line {
         time,

@@ -2,7 +2,7 @@
 //! FNV-1a (draft-eastlake-fnv) is stable over releases; the standard library's hasher promises no
 //! stability.
 //!
-//! In: bytes. Out: a number of 64 or 128 bits. May not enter: a seed, and input from attackers:
+//! In: bytes. Out: a number of 64 or 128 bits. A seed and input from attackers do not belong here:
 //! collisions are easy to find.
 
 pub(crate) fn fnv1a_64(bytes: impl IntoIterator<Item = u8>) -> u64 {

@@ -1,5 +1,5 @@
-//! Stable ids of drives, volumes and findings. They are metric labels and file names, hence the
-//! small alphabet [A-Za-z0-9._:/-].
+//! Stable ids of drives, volumes and findings. They are metric labels and file names, so they use
+//! the small alphabet [A-Za-z0-9._:/-].
 
 use std::fmt;
 
@@ -64,7 +64,7 @@ impl CheckId {
 }
 
 impl DriveId {
-    /// From an identity of any bytes, escaped.
+    /// An id from an identity of any bytes, escaped.
     pub fn new(identity: impl AsRef<[u8]>) -> Self {
         DriveId(shorten(&escape(identity.as_ref())))
     }
@@ -96,8 +96,8 @@ impl FindingId {
     }
 }
 
-/// Keeps [A-Za-z0-9._:/-]; any other byte becomes `_xHH`. `_` itself is kept unless it starts what
-/// would read as such an escape, so two inputs never share an output.
+/// Keeps [A-Za-z0-9._:/-]; any other byte becomes `_xHH`. `_` itself is kept unless it starts text
+/// that reads like this escape, so two inputs never have the same output.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for (at, byte) in bytes.iter().enumerate() {

@@ -10,7 +10,7 @@ use crate::model::path::HostPath;
 /// One scan of the kubelet's folder and of /var/log/pods. Complete each time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubeletRecords {
-    /// The kubelet's folder with its symbolic links resolved: paths of mounts name it so.
+    /// The kubelet's folder with its symbolic links resolved: mount paths begin with it.
     pub root: HostPath,
     pub volumes: Vec<KubeletVolume>,
     /// By pod UID, from the names of the pods' log folders.

@@ -1,8 +1,7 @@
-//! The ledger of findings: what is wrong now and what was, kept up with each round of judgements.
-//!
-//! Comes in: `Judgement`s, acknowledgements, subjects that are no more, findings that the store
-//! remembers. Goes out: findings and `Transition`s. Pure. There is at most one active finding for a
-//! subject and a reason; only `Clear`, or the subject's end, ends it.
+//! The ledger of findings: active and cleared problems, updated with each round of judgements.
+//! In: `Judgement`s, acknowledgements, removed subjects, findings from the store. Out: findings and
+//! `Transition`s. Pure. There is at most one active finding for a subject and a reason; only
+//! `Clear`, or the removal of the subject, ends it.
 
 mod evidence;
 mod resolution;
@@ -23,13 +22,13 @@ use crate::model::finding::{
 use crate::model::ids::FindingId;
 use crate::model::reason::Reason;
 
-/// While nothing else of a finding changes, its `last_seen` is moved at most this often.
+/// While only `last_seen` of a finding changes, it is updated at most this often.
 const LAST_SEEN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How much of what is over is kept.
+/// Limits on the history of cleared findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionLimits {
-    /// Since it cleared.
+    /// Maximum age since it cleared.
     pub max_age: Duration,
     pub max_count: usize,
 }
@@ -46,23 +45,23 @@ impl Default for RetentionLimits {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     active: BTreeMap<(Subject, Reason), Entry>,
-    /// Cleared ones, newest first.
+    /// Cleared findings, newest first.
     history: Arc<Vec<Arc<Finding>>>,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     finding: Arc<Finding>,
-    /// When it was last judged to be so; goes into the finding with its next change.
+    /// When it was last judged as raised; copied to the finding with its next change.
     last_judged: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {
     pub finding: Arc<Finding>,
-    /// None: it was not there before.
+    /// None: the finding is new.
     pub from: Option<Severity>,
-    /// None: it is over.
+    /// None: the finding has cleared.
     pub to: Option<Severity>,
     pub kind: TransitionKind,
 }
@@ -70,9 +69,9 @@ pub struct Transition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransitionKind {
     Raised,
-    /// Severity or status rose. Ends an acknowledgement.
+    /// Severity or status increased. Ends an acknowledgement.
     Worsened,
-    /// Severity or status fell and neither rose.
+    /// Severity or status decreased and neither increased.
     Eased,
     Cleared,
     Acknowledged,
@@ -114,12 +113,13 @@ impl Ledger {
             .collect()
     }
 
-    /// Cleared ones, newest first.
+    /// Cleared findings, newest first.
     pub(crate) fn history(&self) -> &Arc<Vec<Arc<Finding>>> {
         &self.history
     }
 
-    /// Takes in one round of judgements. What is not mentioned, or unknown, stays as it is.
+    /// Applies one round of judgements. Findings that are not mentioned, or unknown, stay as they
+    /// are.
     pub(crate) fn apply(&mut self, judgements: Vec<Judgement>, now: Timestamp) -> Vec<Transition> {
         let mut transitions = Vec::new();
         for ((subject, reason), verdict) in resolution::resolve(judgements) {
@@ -136,7 +136,7 @@ impl Ledger {
         transitions
     }
 
-    /// Ends the findings about things that are no more.
+    /// Ends the findings about removed subjects.
     pub(crate) fn clear_subjects(
         &mut self,
         gone: impl Fn(&Subject) -> bool,
@@ -153,7 +153,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Acknowledging again replaces who, when and why.
+    /// Acknowledging again replaces the person, the time and the note.
     pub(crate) fn acknowledge(
         &mut self,
         id: &FindingId,
@@ -185,10 +185,10 @@ impl Ledger {
         Ok(entry.replace(finding, TransitionKind::Unacknowledged))
     }
 
-    /// Takes in what the store remembers, at the start or late. A finding raised meanwhile for the
-    /// same subject and reason is the remembered one, seen again: it goes on under the remembered
-    /// id, with its beginning and, unless it is worse now, its acknowledgement. Returns the ids
-    /// that were given up for remembered ones.
+    /// Merges the findings of the store, at the start or later. A finding that was raised since
+    /// the start for the same subject and reason continues under the stored id, with the stored
+    /// start and, unless it is worse now, the stored acknowledgement. Returns the ids that stored
+    /// ones have replaced.
     pub(crate) fn restore(&mut self, remembered: Vec<Finding>, now: Timestamp) -> Vec<FindingId> {
         let mut given_up = Vec::new();
         let mut history = (*self.history).clone();
@@ -231,15 +231,15 @@ impl Ledger {
         if history != *self.history {
             self.history = Arc::new(history);
         }
-        // A clock that was ahead when these were written must not put what is seen now before them.
+        // The clock may have been ahead when these were written: no time may be in the future.
         for entry in self.active.values_mut() {
             entry.last_judged = entry.last_judged.min(now);
         }
         given_up
     }
 
-    /// Forgets what has been over for too long, and the oldest of too many. Returns whose rows the
-    /// store can drop.
+    /// Drops findings that cleared too long ago, and the oldest beyond the maximum. Returns the ids
+    /// of the rows that the store can delete.
     pub(crate) fn prune(&mut self, bounds: RetentionLimits, now: Timestamp) -> Vec<FindingId> {
         let keeps = |(at, finding): (usize, &Arc<Finding>)| {
             at < bounds.max_count
@@ -330,8 +330,8 @@ impl Ledger {
         })
     }
 
-    /// The same trouble may come again with the same beginning (a drive's `missing since`): then
-    /// the moment of raising makes the difference.
+    /// The same problem may return with the same start (a drive's `missing since`): then the time
+    /// of raising makes the ids differ.
     fn unique_id(
         &self,
         subject: &Subject,

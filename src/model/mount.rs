@@ -12,7 +12,7 @@ pub struct Mount {
     pub parent: u32,
     pub dev: DevNo,
     /// The path within the filesystem that this mount shows: `/` for a whole filesystem, otherwise
-    /// of a bind mount or a subvolume.
+    /// the root of a bind mount or a subvolume.
     pub root: HostPath,
     pub mount_point: HostPath,
     /// Options of this mount (`rw`, `noatime`…).

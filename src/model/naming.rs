@@ -1,4 +1,4 @@
-//! Validation of names: of drivers and static volumes, wherever they are read (configuration,
+//! Validation of the names of drivers and static volumes, wherever they are read (configuration,
 //! command line of the shim, driver registration, record files).
 
 /// Prefix of the pool's volume handles; no entry of `[[static]]` may have it.

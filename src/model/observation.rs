@@ -1,12 +1,12 @@
-//! `Observation`: a value that a source has, does not have, or failed to read. Unknown is a value
-//! of its own.
+//! `Observation`: a value that a source has, does not have, or failed to read. Unknown is a
+//! separate state.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The knowledge of a source. `Unavailable`: the source does not apply here or has not answered
-/// yet; rules skip it. `Failed`: the source applies and failed; the value is unknown, never healthy
-/// and never empty, and clears no finding.
+/// The result of a source. `Unavailable`: the source does not apply here or has not reported yet;
+/// rules skip it. `Failed`: the source applies and failed; the value is unknown, never healthy and
+/// never empty, and clears no finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Observation<T> {

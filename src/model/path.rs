@@ -47,7 +47,7 @@ impl HostPath {
         HostPath(bytes)
     }
 
-    /// Reverts `\ooo`; a backslash without a valid escape stands for itself.
+    /// Reverts `\ooo`; a backslash without a valid escape is a literal backslash.
     pub fn unescape(text: &[u8]) -> HostPath {
         if !text.contains(&b'\\') {
             return HostPath(text.to_vec());
@@ -76,8 +76,8 @@ impl HostPath {
     }
 }
 
-/// Printable text unchanged; control characters, backslash and bytes that are not UTF-8 as `\ooo`.
-/// Spaces are kept, because people read this.
+/// Printable text is unchanged; control characters, backslash and bytes that are not UTF-8 become
+/// `\ooo`. Spaces are kept, because people read this.
 impl fmt::Display for HostPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {

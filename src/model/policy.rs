@@ -1,5 +1,5 @@
-//! The thresholds of judgement, all of them, with their defaults. The configuration file sets them;
-//! `assess` is given them.
+//! All thresholds of judgement, with their defaults. The configuration file sets them; `assess`
+//! uses them.
 
 pub mod checks;
 pub(crate) mod smart;
@@ -21,24 +21,24 @@ pub struct Policy {
     pub errors: ErrorPolicy,
     pub smart: SmartPolicy,
     pub checks: CheckPolicy,
-    /// I/O in flight and not one completion for this long is a stall. Longer than a disk's own
+    /// I/O in flight without any completion for this long is a stall. Longer than a disk's own
     /// error recovery and a controller reset (SCSI's default command time-out is 30 s;
     /// drivers/scsi/sd.h, SD_TIMEOUT).
     #[serde(with = "seconds")]
     pub io_stalled_after: Duration,
-    /// A drive that has been missing this long with nothing standing on it is forgotten.
+    /// A drive that has been missing this long, without volumes on it, is removed.
     #[serde(with = "seconds")]
     pub forget_missing_after: Duration,
-    /// A drive must have been in a bad kernel state (blocked, resetting, connecting) this long
-    /// before it is called offline: error recovery passes through these states.
+    /// A drive counts as offline after this time in a bad kernel state (blocked, resetting,
+    /// connecting), because error recovery passes through these states.
     #[serde(with = "seconds")]
     pub offline_after: Duration,
-    /// A mount that the kubelet's records ask for and that has not been seen yet may be on its way
-    /// (attach, mkfs, a node that boots) this long. One that was there and went is told after at
-    /// most ten seconds.
+    /// A mount that the kubelet's records require may take this long to appear (attach, mkfs, a
+    /// node that boots). One that was mounted before and disappeared is reported after at most ten
+    /// seconds.
     #[serde(with = "seconds")]
     pub not_mounted_after: Duration,
-    /// Kernel names or drive ids whose findings are shown and do not count.
+    /// Kernel names or ids of drives under maintenance: their findings are shown and do not count.
     pub maintenance: Vec<String>,
 }
 
@@ -59,19 +59,19 @@ impl Default for Policy {
     }
 }
 
-/// What counts as a volume. The configuration file's `[volumes]`.
+/// The definition of a volume. The configuration file's `[volumes]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VolumeSettings {
-    /// As the host names it.
+    /// The kubelet's folder, as the host names it.
     pub kubelet_root: HostPath,
-    /// Mount points of the host that are no volumes: `*` stands for any characters, `/` included,
-    /// `?` for one.
+    /// Mount points of the host that are not volumes: `*` matches any characters, `/` included, `?`
+    /// matches one.
     pub ignore_mounts: Vec<String>,
-    /// Filesystem types whose mounts by the host are no volumes, by the same patterns (`fuse.*`).
+    /// Filesystem types of host mounts that are not volumes, by the same patterns (`fuse.*`).
     pub ignore_types: Vec<String>,
-    /// CSI drivers that answer NodeStageVolume without mounting anything at the staging path:
-    /// nothing is expected there.
+    /// CSI drivers that answer NodeStageVolume without mounting anything at the staging path: no
+    /// mount is expected there.
     pub stage_without_mount: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ impl Default for SpacePolicy {
     }
 }
 
-/// Used blocks in percent of a thin pool's data or metadata. `bad` is when writes are about to fail
+/// Used blocks in percent of a thin pool's data or metadata. From `bad`, writes are about to fail
 /// for every volume of the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -132,17 +132,18 @@ impl Default for ThinPoolPolicy {
     }
 }
 
-/// When errors that the kernel tells of are worse than one incident, and when they are over.
+/// When kernel errors are more severe than one incident, and when they are over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ErrorPolicy {
-    /// What lies further back than this from the latest error does not add to it.
+    /// Errors that are older than the latest one by more than this do not count.
     #[serde(with = "seconds")]
     pub window: Duration,
-    /// What is SUSPECT is over after this time without another.
+    /// A SUSPECT finding is over after this time without another error.
     #[serde(with = "seconds")]
     pub quiet_after: Duration,
-    /// What is BAD is over after this time without another (and when the drive is replaced).
+    /// A BAD finding is over after this time without another error (and when the drive is
+    /// replaced).
     #[serde(with = "seconds")]
     pub bad_quiet_after: Duration,
     /// Distinct sectors within the window that make a drive BAD.
@@ -150,7 +151,7 @@ pub struct ErrorPolicy {
     /// Episodes within the window (incidents with ten minutes between them) that make media and I/O
     /// errors BAD.
     pub bad_episodes: u32,
-    /// The same for time-outs, which a busy or badly cabled drive has as well.
+    /// The same for time-outs, which a busy or badly cabled drive also has.
     pub bad_timeouts: u32,
 }
 
@@ -169,7 +170,7 @@ impl Default for ErrorPolicy {
 }
 
 impl ErrorPolicy {
-    /// How long nothing more must be told before it is over.
+    /// How long no further error must be logged before a finding is over.
     pub(crate) fn quiet_period(&self, severity: Severity) -> Duration {
         if severity == Severity::Bad {
             self.bad_quiet_after
@@ -217,7 +218,7 @@ pub(crate) mod seconds {
     }
 }
 
-/// As `seconds`, for what may be absent.
+/// Like `seconds`, for optional values.
 pub(crate) mod optional_seconds {
     use std::time::Duration;
 

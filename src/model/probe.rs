@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
-/// `f_bavail` semantics as the kubelet shows them: available is what an unprivileged user can still
-/// write.
+/// As the kubelet reports it: available is the space for unprivileged users (`f_bavail`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     pub total_bytes: u64,
@@ -19,7 +18,7 @@ pub struct Usage {
     pub used_inodes: u64,
 }
 
-/// An answer. Each part has its own result: on a filesystem that has shut down, statfs works and
+/// A response. Each part has its own result: on a filesystem that has shut down, statfs works and
 /// readdir does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountProbe {
@@ -47,8 +46,8 @@ pub struct StuckProbe {
     /// The kernel function in which it waits, where /proc/PID/stack or wchan can be read; for
     /// evidence.
     pub waiting_in: Option<String>,
-    /// The path of the stuck probe. Other mounts of the same filesystem are not probed meanwhile,
-    /// and refer to this path.
+    /// The path of the stuck probe. Other mounts of the same filesystem are not probed until it
+    /// returns, and refer to this path.
     pub path: HostPath,
 }
 
@@ -59,7 +58,7 @@ pub struct ProbeTarget {
     /// Mounts of one filesystem share this number: they hang together, so only one of them is
     /// probed while one is stuck.
     pub dev: DevNo,
-    /// Every underlying drive is runtime-suspended: a probe would wake them.
+    /// Every underlying drive is runtime-suspended: a probe would wake it.
     pub asleep: bool,
     pub filesystem: String,
 }

@@ -1,12 +1,12 @@
-//! Volumes that this node provides itself: their backing, how they are used, and by which pods.
-//! Plain data: the daemon's `provision` keeps it, the snapshot is built with it.
+//! Volumes that this node provides itself: their backing, their use, and their pods. Plain data:
+//! the daemon's `provision` maintains it, and the snapshot contains it.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::path::HostPath;
 
-/// What a provided volume is made of.
+/// The backing of a provided volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BackingKind {
@@ -20,7 +20,6 @@ pub enum BackingKind {
     StaticDirectory,
 }
 
-/// Access modes (CSI, VolumeCapability.AccessMode).
 /// Treatment of a volume's bytes before other volumes may reuse them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -31,6 +30,7 @@ pub enum Wipe {
     None,
 }
 
+/// Access modes (CSI, VolumeCapability.AccessMode).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccessMode {
@@ -44,13 +44,13 @@ pub enum AccessMode {
 }
 
 impl AccessMode {
-    /// Whether a volume that one node has can keep to it: the one rule of the daemon and of the
-    /// shim.
+    /// Whether a volume that exists on one node only can support this mode: the one rule of the
+    /// daemon and of the shim.
     ///
-    /// MULTI_NODE_SINGLE_WRITER and MULTI_NODE_MULTI_WRITER promise a writer elsewhere, which
-    /// nobody can keep. MULTI_NODE_READER_ONLY promises that whoever can reach it may read:
-    /// topology lets only this node reach it, and Kubernetes has no other mode for ReadOnlyMany, so
-    /// it is taken and held read-only.
+    /// MULTI_NODE_SINGLE_WRITER and MULTI_NODE_MULTI_WRITER promise a writer on another node, which
+    /// is impossible here. MULTI_NODE_READER_ONLY promises reading wherever the volume can be
+    /// reached: topology allows only this node, and Kubernetes has no other mode for ReadOnlyMany,
+    /// so it is accepted and mounted read-only.
     pub(crate) fn is_for_one_node(self) -> bool {
         !matches!(
             self,
@@ -59,8 +59,8 @@ impl AccessMode {
     }
 }
 
-/// The kind of a volume for which none was asked: where an administrator has named a volume group
-/// and no folder, he wants logical volumes.
+/// The kind of a volume if the request names none: logical volumes if the configuration has a
+/// volume group and no folder.
 pub(crate) fn default_kind(
     directory_configured: bool,
     volume_group_configured: bool,
@@ -72,17 +72,17 @@ pub(crate) fn default_kind(
     }
 }
 
-/// How a volume is wanted.
+/// The requested use of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeAccess {
     pub mode: AccessMode,
     pub block: bool,
-    /// None: ext4, or what is on it.
+    /// None: ext4, or the existing filesystem.
     pub fs_type: Option<String>,
     pub mount_flags: Vec<String>,
 }
 
-/// One place where a provided volume is staged or published.
+/// One path where a provided volume is staged or published.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvidedAttachment {
     pub path: HostPath,
@@ -92,7 +92,7 @@ pub struct ProvidedAttachment {
     pub since: Timestamp,
 }
 
-/// A pod that a volume was published for, as the caller told or the kubelet's records show.
+/// A pod that a volume was published for, from the request or from the kubelet's records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRef {
     pub uid: String,
@@ -109,24 +109,24 @@ pub struct ProvidedVolume {
     pub size: u64,
     /// Kernel name of its device (`loop3`, `dm-2`, `sdb1`), while it has one.
     pub device: Option<String>,
-    /// What it lies in: the image file, `/dev/GROUP/NAME`, the device or the folder that the
+    /// The backing: the image file, `/dev/GROUP/NAME`, or the device or folder that the
     /// configuration names.
     pub backing: HostPath,
     pub staged: Option<ProvidedAttachment>,
     pub published: Vec<ProvidedAttachment>,
-    /// Why it cannot be used.
+    /// Why the volume cannot be used.
     #[serde(rename = "trouble")]
     pub error: Option<String>,
 }
 
-/// All of them, and where new ones would be: whole each time.
+/// All provided volumes, and the location of new ones; complete each time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvisionState {
-    /// The CSI driver that they are volumes of.
+    /// The CSI driver of these volumes.
     pub driver: String,
     pub volumes: Vec<ProvidedVolume>,
-    /// The pool's folder, where there is one.
+    /// The pool's folder, if it has one.
     pub directory: Option<HostPath>,
-    /// The pool's volume group, where there is one.
+    /// The pool's volume group, if it has one.
     pub volume_group: Option<String>,
 }

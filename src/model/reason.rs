@@ -1,5 +1,5 @@
-//! The table of reasons: name, scope, levels, meaning, effect on the data, what to do, and when a
-//! finding clears. The wire, `diskvitals reasons` and docs/kubernetes.md are generated from it. Which
+//! The table of reasons: name, scope, levels, meaning, effect on the data, action, and clearing
+//! condition. The wire, `diskvitals reasons` and docs/kubernetes.md are generated from it. Which
 //! rule raises a reason is in `assess::reason_rules`.
 
 use std::str::FromStr;
@@ -39,17 +39,17 @@ macro_rules! reasons {
                 match self { $(Reason::$name => &[$(Severity::$level),*]),* }
             }
 
-            /// What has happened, in one sentence.
+            /// The meaning, in one sentence.
             pub fn meaning(self) -> &'static str {
                 match self { $(Reason::$name => $meaning),* }
             }
 
-            /// What is lost, what is at risk, and what is not.
+            /// The data that is lost, at risk, or safe.
             pub fn data(self) -> &'static str {
                 match self { $(Reason::$name => $data),* }
             }
 
-            /// What to do.
+            /// The action.
             pub fn action(self) -> &'static str {
                 match self { $(Reason::$name => $action),* }
             }

@@ -1,5 +1,5 @@
-//! The immutable state that the owner publishes and everyone else reads. Unchanged parts are shared
-//! with the previous snapshot.
+//! The immutable state that the owner publishes and all other tasks read. Unchanged parts are
+//! shared with the previous snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,25 +25,25 @@ use crate::model::volume::{
 
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Grows by one with each change that a watcher would see. Starts at the daemon's start time in
-    /// microseconds, so that a revision from before a restart is always older than anything this
-    /// daemon remembers.
+    /// Grows by one with each change that a watcher would receive. Starts at the daemon's start
+    /// time in microseconds, so a revision from before a restart is always older than any revision
+    /// of this daemon.
     pub revision: u64,
     /// True from the first complete snapshot on.
     pub settled: bool,
     pub node: Arc<NodeState>,
     pub drives: BTreeMap<DriveId, Arc<Drive>>,
     pub volumes: BTreeMap<VolumeId, Arc<Volume>>,
-    /// Active ones.
+    /// Active findings.
     pub findings: BTreeMap<FindingId, Arc<Finding>>,
-    /// Filesystem checks that go on or are remembered.
+    /// Filesystem checks, running and stored.
     pub checks: BTreeMap<CheckId, Arc<Check>>,
     /// Where CSI volumes are staged and published, by path.
     pub attachments: BTreeMap<HostPath, Arc<Attachment>>,
     pub node_context: Arc<NodeContext>,
     /// The last good scan of the block graph.
     pub inventory: Arc<Inventory>,
-    /// Cleared ones, newest first, bounded by the configuration.
+    /// Cleared findings, newest first, bounded by the configuration.
     pub history: Arc<Vec<Arc<Finding>>>,
 }
 
@@ -77,8 +77,8 @@ impl NodeContext {
 }
 
 impl Snapshot {
-    /// The volume of a CSI driver. An id is bounded, hence a hash at its end when the handle is
-    /// long: the handle itself decides.
+    /// The volume of a CSI driver. An id has a limited length and ends with a hash if the handle is
+    /// long, so the handle itself is compared.
     pub(crate) fn csi_volume(&self, driver: &str, handle: &str) -> Option<&Arc<Volume>> {
         let volume = self.volumes.get(&VolumeId::csi(driver, handle))?;
         let facts = &volume.facts;
@@ -86,8 +86,7 @@ impl Snapshot {
             .then_some(volume)
     }
 
-    /// Whether it was of the filesystem that this volume has now, under whatever name it was asked
-    /// for.
+    /// Whether the check was of the volume's current filesystem, under any requested name.
     pub(crate) fn is_check_of(&self, check: &Check, volume: &VolumeId) -> bool {
         let facts = self.volumes.get(volume).map(|volume| &volume.facts);
         let named = check.target.volume.as_ref() == Some(volume);
@@ -111,17 +110,17 @@ impl Snapshot {
 pub struct NodeState {
     pub sources: BTreeMap<Source, (SourceStatus, Timestamp)>,
     pub store: StoreStatus,
-    /// Probes that have not come back.
+    /// Probes that have not returned.
     pub stuck_probes: u32,
-    /// Of them, how many each source has; also those that have none.
+    /// The number of stuck probes of each source; sources without any are included.
     pub stuck: BTreeMap<Source, u32>,
     pub timings: Timings,
-    /// Records of the kernel's log that were overwritten before they were read, since the boot;
-    /// None while none of it has been read.
+    /// Records of the kernel log that were overwritten before they were read, since the boot; None
+    /// while no record has been read.
     pub kernel_log_lost: Option<u64>,
     /// Worst health over drives and volumes, acknowledged findings not counted.
     pub health: Option<Health>,
-    /// Things that could not be read or made no sense; newest scan of each source.
+    /// Data that could not be read or parsed; newest scan of each source.
     pub warnings: Vec<String>,
 }
 
@@ -129,7 +128,7 @@ pub struct NodeState {
 pub enum StoreStatus {
     /// History is written to disk.
     Ok,
-    /// History is in memory only; says why.
+    /// History is in memory only; contains the reason.
     MemoryOnly(String),
     /// Not opened yet.
     #[default]
@@ -141,7 +140,7 @@ pub struct Drive {
     pub facts: DriveFacts,
     pub presence: Presence,
     pub first_seen: Timestamp,
-    /// While it is present: when the daemon first saw this; only moves when the drive goes.
+    /// When a scan last listed it. For a present drive, it is updated only with another change.
     pub last_seen: Timestamp,
     pub health: Health,
     /// Why the health is unknown; empty otherwise.
@@ -186,14 +185,14 @@ pub struct Volume {
 pub enum VolumeUsage {
     /// Not measured yet.
     NotMeasured,
-    /// The last answer stands, with its time; `stale`: since when probes have failed.
+    /// The last figures, with their time. `stale`: since when probes have failed.
     Mounted {
         usage: Usage,
         at: Timestamp,
         stale: Option<Timestamp>,
     },
-    /// Raw block, or made here and not mounted: size only.
+    /// Raw block, or provided by this node and not mounted: size only.
     Block { size_bytes: u64 },
-    /// Not mounted, or the last probe failed and there never was an answer.
+    /// Not mounted, or the last probe failed and there was never a result.
     Unknown,
 }

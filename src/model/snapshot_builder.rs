@@ -1,9 +1,9 @@
 //! Builds the next `Snapshot` from the facts, the ledger and the previous snapshot, with the
 //! changes between the two for watchers.
 //!
-//! Pure. What did not change is shared with the previous snapshot. Times that merely move
-//! (`last_seen`, `last_probe`, the time of a figure) are true in the snapshot and no change; usage
-//! figures are a change when they moved noticeably.
+//! Pure. Unchanged parts are shared with the previous snapshot. A newer time alone (`last_seen`,
+//! `last_probe`, the time of a figure) is in the snapshot but is not a change; usage figures are a
+//! change if they moved noticeably.
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,7 @@ use crate::model::policy::Policy;
 use crate::model::probe::Usage;
 use crate::model::snapshot::{Drive, NodeState, Snapshot, Volume, VolumeUsage};
 
-/// Usage is published at once when it moved by a thousandth of the whole, else at most this often.
+/// Usage is published at once if a thousandth of the total changed, otherwise at most this often.
 const USAGE_CHANGE_INTERVAL: Duration = Duration::from_secs(300);
 
 /// One change of the published snapshot, in the order of revisions.
@@ -33,7 +33,7 @@ pub struct Change {
     pub revision: u64,
     pub time: Timestamp,
     pub kind: ChangeKind,
-    /// The thing as it is now; for `Removed`, as it was last.
+    /// The object as it is now; for `Removed`, its last state.
     pub item: ChangedItem,
 }
 
@@ -52,18 +52,18 @@ pub enum ChangedItem {
     Check(Arc<Check>),
 }
 
-/// What a snapshot is built from.
+/// The input of a snapshot.
 pub(crate) struct SnapshotInput<'a> {
     pub facts: &'a Facts,
     pub ledger: &'a Ledger,
     pub policy: &'a Policy,
-    /// `health` is filled in here.
+    /// The builder sets `health`.
     pub node: NodeState,
     pub settled: bool,
     pub now: Timestamp,
 }
 
-/// Builds snapshots one after the other, and remembers the last published usage.
+/// Builds consecutive snapshots, and stores the last published usage.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotBuilder {
     published_usage: BTreeMap<VolumeId, (VolumeUsage, Timestamp)>,
@@ -72,9 +72,9 @@ pub(crate) struct SnapshotBuilder {
 #[derive(Debug)]
 pub(crate) struct SnapshotUpdate {
     pub snapshot: Arc<Snapshot>,
-    /// By revision, each one above the one before; the last is the snapshot's.
+    /// In ascending order of revision; the last one is the snapshot's.
     pub changes: Vec<Change>,
-    /// Nothing at all differs from the previous snapshot.
+    /// The snapshot equals the previous one.
     pub unchanged: bool,
 }
 
@@ -246,7 +246,7 @@ impl ChangeLog {
 
 type FindingsBySubject = BTreeMap<Subject, Vec<Arc<Finding>>>;
 
-/// Worst first; equals by reason, then age.
+/// Worst first; equal ones by reason, then age.
 fn by_subject(findings: &BTreeMap<FindingId, Arc<Finding>>) -> FindingsBySubject {
     let mut by_subject = FindingsBySubject::new();
     for finding in findings.values() {
@@ -265,7 +265,7 @@ fn by_subject(findings: &BTreeMap<FindingId, Arc<Finding>>) -> FindingsBySubject
     by_subject
 }
 
-/// Compared with the last published usage, so that small steps add up.
+/// Compares with the last published usage, so that small steps add up.
 fn usage_change_due(
     told: &BTreeMap<VolumeId, (VolumeUsage, Timestamp)>,
     volume: &Volume,
@@ -294,8 +294,8 @@ fn is_noticeable(old: &Usage, new: &Usage) -> bool {
         || moved(new.total_inodes, old.used_inodes, new.used_inodes)
 }
 
-/// A source that lists things has not answered, or not now: what it would have listed is not good
-/// because it is not there.
+/// A source that lists objects has not reported or has failed: an object that is missing from the
+/// list is not healthy.
 fn sources_incomplete(facts: &Facts) -> bool {
     facts.inventory.value().is_none()
         || facts.mounts.value().is_none()
@@ -303,7 +303,7 @@ fn sources_incomplete(facts: &Facts) -> bool {
 }
 
 /// Acknowledged findings, and those about drives under maintenance, do not count. Bad before
-/// suspect before unknown before good. `blind`: there may be things that are not even listed.
+/// suspect before unknown before good. `blind`: some objects may not even be listed.
 fn node_health(
     settled: bool,
     blind: bool,

@@ -71,7 +71,7 @@ pub enum SourceUpdate {
         drive: DriveId,
         kind: SelfTestKind,
         at: Timestamp,
-        /// smartctl's answer, if the drive accepted; otherwise the reason.
+        /// smartctl's output, if the drive accepted; otherwise the reason.
         result: Result<String, String>,
     },
     /// The drives behind one RAID controller that hides them from the kernel; complete each time.
@@ -101,7 +101,7 @@ pub enum SourceUpdate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StuckSmartctl {
     pub since: Timestamp,
-    /// The kernel function in which it waits, where /proc shows it.
+    /// The kernel function in which it waits, if /proc shows it.
     pub waiting_in: Option<String>,
 }
 
@@ -135,7 +135,7 @@ pub struct SmartTarget {
     pub suspect: bool,
     /// Grows with each kernel log error of the drive, which is then queried at once.
     pub kernel_error_count: u64,
-    /// When it last answered, from the store: after a restart, the next query is due from then.
+    /// When it last responded, from the store: after a restart, the next query is due from then.
     pub last_response: Option<Timestamp>,
 }
 
@@ -191,21 +191,20 @@ impl Source {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceStatus {
-    /// Works as intended; the text says how (`udev events`).
+    /// Works as intended; the text names the method (`udev events`).
     Active(String),
-    /// Works with limitations; the text says what is missing and what replaces it.
+    /// Works with limitations; the text names the missing part and its replacement.
     Limited(String),
-    /// Provides nothing; the text says why, and what to do.
+    /// Provides nothing; the text contains the reason and the action.
     Down(String),
     /// Does not apply to this node (`no kubelet folder`).
     Absent(String),
 }
 
-/// Requests that may wait for a busy source. A lost request is made good by querying everything
-/// again, except an admin's self-test. The queue therefore holds far more than can arrive while the
-/// owner takes a source's updates. Each request is sent once per admin's command, event or scan,
-/// and NVMe controllers send no second event of a kind before their log is read (NVM Express Base
-/// 2.0, 5.2).
+/// Requests that may wait for a busy source. After a lost request, everything is queried again,
+/// except an admin's self-test. So the queue holds far more than can arrive while the owner applies
+/// a source's updates. Each request is sent once per admin's command, event or scan, and NVMe
+/// controllers send no second event of a kind before their log is read (NVM Express Base 2.0, 5.2).
 pub(crate) const REQUEST_QUEUE_CAPACITY: usize = 1024;
 
 /// Requests from the owner to sources: read again, now.

@@ -1,10 +1,10 @@
-//! Where CSI volumes are staged and published, and which of these attachments are not used any
-//! more.
+//! The paths where CSI volumes are staged and published, and which of these attachments are no
+//! longer used.
 //!
-//! A place is judged only by a good reading of the kubelet's records: an error, a damaged record,
-//! or no kubelet at all says nothing, and what says nothing makes nothing stale. A pod is there as
-//! long as it has a record of the volume or a folder of logs (the kubelet removes both when the pod
-//! is deleted); its folder below `pods/` proves nothing, since a mount left in it keeps it there.
+//! An attachment is judged only by a good reading of the kubelet's records: an error, a damaged
+//! record, or no kubelet at all proves nothing and makes nothing stale. A pod exists as long as it
+//! has a record of the volume or a folder of logs (the kubelet removes both when the pod is
+//! deleted). Its folder below `pods/` proves nothing, because a mount left in it keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,32 +19,32 @@ use crate::model::path::HostPath;
 use crate::model::provision::{AccessMode, PodRef};
 use crate::model::volume::MountRole;
 
-/// So long must nobody have used it by readings of the records: the kubelet mounts before and
-/// unmounts after what it writes down, one volume at a time.
+/// An attachment must have been unused for this long in readings of the records: the kubelet mounts
+/// before and unmounts after it writes its record, one volume at a time.
 pub(crate) const GRACE: Duration = Duration::from_secs(120);
 
-/// An unreadable record may be one of a user.
+/// An unreadable record may belong to a user of the volume.
 const UNREADABLE_RECORD: &str = "the kubelet has a record of it, which cannot be read";
 
-/// One place where a CSI volume is staged or published.
+/// One path where a CSI volume is staged or published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
     pub path: HostPath,
     pub role: MountRole,
     pub volume: VolumeId,
-    /// Empty where neither a record nor the path has it.
+    /// Empty if neither a record nor the path contains it.
     pub driver: String,
     pub handle: String,
     pub read_only: bool,
     pub block: bool,
-    /// Only of volumes that this node provides itself.
+    /// Only for volumes that this node provides itself.
     pub mode: Option<AccessMode>,
     pub pod: Option<PodRef>,
-    /// When it was attached, or first seen.
+    /// When it was attached, or first observed.
     pub since: Timestamp,
-    /// What shows that it is in use; None: nothing does, or it is not known.
+    /// Evidence that it is in use; None: there is none, or the use is unknown.
     pub used_by: Option<String>,
-    /// None: a pod has it, or it is not known whether one has.
+    /// None: a pod has it, or its use by pods is unknown.
     pub orphaned: Option<OrphanState>,
 }
 
@@ -57,13 +57,14 @@ pub struct OrphanState {
 }
 
 impl Attachment {
-    /// Why it is stale; None while it is in use, while that is not known, and within the grace.
+    /// Why it is stale; None while it is in use, while that is unknown, and within the grace
+    /// period.
     pub(crate) fn stale_cause(&self) -> Option<&str> {
         let orphaned = self.orphaned.as_ref().filter(|_| self.used_by.is_none())?;
         self.is_abandoned().then_some(orphaned.why.as_str())
     }
 
-    /// No pod has had it for longer than the grace, though the kubelet may still have it staged.
+    /// No pod has had it for longer than the grace period; the kubelet may still have it staged.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.orphaned
             .as_ref()
@@ -71,18 +72,18 @@ impl Attachment {
     }
 }
 
-/// Whether somebody uses a place.
+/// Whether a path is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceUse {
     Used(String),
-    /// The kubelet has it staged, for no pod.
+    /// The kubelet has staged the volume, but no pod has it.
     StagedOnly(String),
     Unused(String),
-    /// The kubelet keeps no records of such a place.
+    /// The kubelet keeps no records of paths of this kind.
     Unknown,
 }
 
-/// One good reading of the kubelet's records, as it is asked.
+/// An index over one good reading of the kubelet's records.
 pub(crate) struct KubeletIndex<'a> {
     records: &'a KubeletRecords,
     root: &'a HostPath,
@@ -125,8 +126,8 @@ impl<'a> KubeletIndex<'a> {
         }
     }
 
-    /// Whether a pod uses this place. `told`: the pod that it was published for, where the path
-    /// does not say.
+    /// Whether a pod uses this path. `told`: the pod that it was published for, if the path does
+    /// not contain one.
     pub(crate) fn pod_use(&self, path: &HostPath, told: Option<&str>) -> PlaceUse {
         if let Some(uid) = self.published.get(path) {
             return PlaceUse::Used(format!(
@@ -173,7 +174,7 @@ impl<'a> KubeletIndex<'a> {
         ))
     }
 
-    /// Whether the kubelet, or a pod, uses the volume that is staged here.
+    /// Whether the kubelet or a pod uses the volume that is staged here.
     pub(crate) fn staging_use(&self, path: &HostPath, driver: &str, handle: &str) -> PlaceUse {
         if self.with_pods.contains(&(driver, handle)) {
             return PlaceUse::Used(
@@ -194,14 +195,14 @@ impl<'a> KubeletIndex<'a> {
         }
     }
 
-    /// None: not below the kubelet's folder, of which alone it keeps records.
+    /// None: not below the kubelet's folder. The kubelet keeps records only of paths below it.
     fn csi_path(&self, path: &HostPath) -> Option<Option<CsiPath>> {
         path.strip_prefix(self.root)
             .filter(|below| !below.is_empty())?;
         Some(parse_csi_path(self.root, path))
     }
 
-    /// There is a record, and it could not be read.
+    /// A record exists but could not be read.
     fn has_unreadable_record(&self, place: &CsiPath) -> bool {
         let Some(record) = &place.record else {
             return false;

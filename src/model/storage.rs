@@ -1,8 +1,8 @@
 //! The state of the storage below a driver's volumes, for CSI: whether it is broken, and whether it
-//! answers. Pure over a snapshot.
+//! responds. Pure over a snapshot.
 //!
-//! Doubt is an error with its reason, never "well" and never "not connected": what the caller had
-//! been told before then stands.
+//! An unknown state is an error with its reason, never "healthy" and never "not connected": the
+//! caller keeps the previous answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::model::volume::{Impact, Stack};
 /// One fault of the underlying drives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StorageFault {
-    /// All of them are gone; else some are gone or bad.
+    /// All drives are gone; otherwise some are gone or bad.
     pub unreachable: bool,
     pub reason: Reason,
     /// Names the drives; at most 1,024 bytes.
@@ -30,15 +30,15 @@ pub(crate) struct StorageFault {
 #[error("{0}")]
 pub(crate) struct StorageUnknown(pub String);
 
-/// Whether volumes can be reached, with what a person should know about it.
+/// Whether volumes can be reached, with messages for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeConnectivity {
     pub connected: bool,
     pub messages: Vec<String>,
 }
 
-/// Why what the snapshot says of volumes is not all that there is: the first full picture is not
-/// there, or a source that lists things gives nothing.
+/// Why the snapshot may lack volumes: it is not complete yet, or a source that lists objects is
+/// down.
 pub(crate) fn incomplete_cause(snapshot: &Snapshot) -> Option<String> {
     if !snapshot.settled {
         return Some("the daemon has not looked around yet".to_owned());
@@ -63,8 +63,8 @@ pub(crate) fn volumes_of<'a>(
         .filter(move |volume| volume.facts.driver.as_deref() == Some(driver))
 }
 
-/// The drives of this node that the driver's volumes stand on, and those of the pool where the pool
-/// is the driver's.
+/// The drives of this node that the driver's volumes depend on. The pool's drives are included if
+/// the pool belongs to the driver.
 fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
     let local = snapshot
         .volumes
@@ -88,9 +88,9 @@ fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
         .collect()
 }
 
-/// What is wrong with the drives beneath a driver's volumes: UNREACHABLE when all of them are gone,
-/// else DEGRADED for those that are gone and those that are bad. None for drives that are not this
-/// node's. An error where nothing is known against them and something is not known.
+/// Faults of the drives below a driver's volumes: UNREACHABLE when all of them are missing,
+/// otherwise DEGRADED for missing and bad ones. None for drives that are not on this node. An error
+/// if no fault is known and some state is unknown.
 pub(crate) fn faults(
     snapshot: &Snapshot,
     driver: &str,
@@ -179,8 +179,8 @@ fn describe_with_finding(snapshot: &Snapshot, drive: &Drive) -> String {
     }
 }
 
-/// Whether volumes can be reached: every drive that they need is present and answers, and so do
-/// they. A drive that redundancy stands in for is told of, and cuts nothing off. An error on doubt.
+/// Whether volumes can be reached: they and every drive that they need are present and respond. A
+/// failed drive that redundancy covers only adds a message. An error if the state is unknown.
 pub(crate) fn connectivity(
     snapshot: &Snapshot,
     volumes: &[&Volume],
@@ -211,7 +211,7 @@ pub(crate) fn connectivity(
     }
 }
 
-/// The same of the drives that a driver's new volumes would lie on.
+/// The same for the drives of a driver's new volumes.
 pub(crate) fn pool_connectivity(
     snapshot: &Snapshot,
     driver: &str,
@@ -243,7 +243,7 @@ pub(crate) fn pool_connectivity(
     })
 }
 
-/// Why a drive does not serve for certain: it is gone, or the kernel has taken it offline.
+/// Why a drive certainly does not work: it is gone, or the kernel has taken it offline.
 fn loss_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     let Some(drive) = snapshot.drives.get(id) else {
         return Some(format!("drive {id} is gone"));
@@ -262,8 +262,8 @@ fn loss_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     (drive.presence != Presence::Present).then(|| format!("drive {} is gone", name(drive)))
 }
 
-/// A drive that has not answered smartctl may serve reads and writes all the same: firmware that
-/// hangs over a log page does.
+/// A drive that has not responded to smartctl may still serve reads and writes, for example if its
+/// firmware hangs over a log page.
 fn unresponsive_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     let drive = snapshot.drives.get(id)?;
     let finding =
@@ -288,8 +288,8 @@ fn unknown_health_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     ))
 }
 
-/// What is not known of drives that are needed: whose loss, added to what is lost already,
-/// redundancy would not cover.
+/// An unknown state of the needed drives: unknown health, or a drive that does not respond and that
+/// redundancy could not replace in addition to the known losses.
 fn uncertainty(snapshot: &Snapshot, stack: &Stack, drives: &[&DriveId]) -> Option<String> {
     let fails = |id: &DriveId| {
         loss_cause(snapshot, id).is_some() || unresponsive_cause(snapshot, id).is_some()
@@ -305,7 +305,7 @@ fn uncertainty(snapshot: &Snapshot, stack: &Stack, drives: &[&DriveId]) -> Optio
     first(unknown_health_cause).or_else(is_silent)
 }
 
-/// Also of what is known by the names of its drives only.
+/// Also for volumes of which only the names of the drives are known.
 fn is_exposed(stack: &Stack, drives: &[&DriveId], fails: &dyn Fn(&DriveId) -> bool) -> bool {
     match stack {
         Stack::Nothing => drives.iter().any(|id| fails(id)),

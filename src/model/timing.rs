@@ -1,24 +1,24 @@
-//! How long answers took, as a histogram of fixed size. Pure.
+//! The durations of responses, as a histogram of fixed size. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::source_update::Source;
 
-/// Upper ends of the buckets, in milliseconds; what took longer is in one more. A healthy volume
-/// answers within the first ones, a drive that is asked for all its log pages within some seconds,
-/// and what hangs in the last.
+/// Upper limits of the buckets, in milliseconds; one more bucket has the longer durations. A
+/// healthy volume responds within the first buckets, a query of all of a drive's log pages takes
+/// some seconds, and hanging operations are in the last.
 pub(crate) const BOUNDS: [u64; 11] = [
     1, 5, 25, 100, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000,
 ];
 
-/// By who was asked.
+/// Durations by source.
 pub(crate) type Timings = BTreeMap<Source, Timing>;
 
-/// Since the daemon's start.
+/// Durations since the daemon's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
-    /// Answers of each bucket, not added up; the last one is beyond all bounds.
+    /// Responses in each bucket, not cumulative; the last one is above all limits.
     pub counts: [u64; BOUNDS.len() + 1],
     pub sum: Duration,
 }

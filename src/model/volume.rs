@@ -1,5 +1,5 @@
-//! A volume: what Kubernetes or the host's mount table uses. Where it is, on which drives, who uses
-//! it, and how it is.
+//! A volume: a filesystem or device that Kubernetes or the host's mount table uses, with its
+//! mounts, drives, users and state.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,8 +8,8 @@ use crate::model::kubelet::PodName;
 use crate::model::path::HostPath;
 use crate::model::provision::ProvidedVolume;
 
-/// What the mount table, the kubelet's records and the graph say of one volume, before any
-/// judgement.
+/// The data of one volume from the mount table, the kubelet's records and the block graph, before
+/// any judgement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeFacts {
     pub id: VolumeId,
@@ -19,31 +19,31 @@ pub struct VolumeFacts {
     pub pv: Option<String>,
     pub block: bool,
     pub ephemeral: bool,
-    /// Kernel name of the block device it stands on; None for network filesystems, and where it
-    /// cannot be told.
+    /// Kernel name of its block device; None for network filesystems, and if it cannot be
+    /// determined.
     pub device: Option<String>,
     /// mountinfo's source (`/dev/mapper/vg-data`, `server:/export`).
     pub source: Option<HostPath>,
     pub fs_type: Option<String>,
     pub fs_uuid: Option<String>,
     pub fs_label: Option<String>,
-    /// What is mounted, in the host's mount namespace. Roles as the records say.
+    /// Its mounts in the host's mount namespace, with the roles from the records.
     pub mounts: Vec<VolumeMount>,
-    /// What the records say should be mounted and is not.
+    /// Mounts that the records require and that do not exist.
     pub missing_mounts: Vec<ExpectedMount>,
     pub pods: Vec<PodUse>,
     /// All underlying drives, sorted.
     pub drive_ids: Vec<DriveId>,
-    /// How it depends on them.
+    /// How the volume depends on the drives.
     pub stack: Stack,
     /// Every block device between the volume and its drives, drives' devices included; top first.
     /// Kernel names.
     pub devices: Vec<String>,
     /// True when the mount's block device is no longer in the inventory.
     pub device_gone: bool,
-    /// Reached over a network: it has no drive of this node.
+    /// Accessed over a network: it has no drive of this node.
     pub remote: bool,
-    /// What the daemon itself knows of it, where this node provides it.
+    /// The daemon's own record of it, if this node provides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provided: Option<Box<ProvidedVolume>>,
 }
@@ -57,7 +57,7 @@ impl VolumeFacts {
         self.mounts.iter().any(|mount| mount.role == role)
     }
 
-    /// The device, or that it is not known, for messages.
+    /// The device's name, or that it is unknown, for messages.
     pub(crate) fn device_name(&self) -> &str {
         self.device.as_deref().unwrap_or("an unknown device")
     }
@@ -112,7 +112,7 @@ pub struct ExpectedMount {
     pub path: HostPath,
     pub role: MountRole,
     pub pod_uid: Option<String>,
-    /// The kubelet's record that says so; None: this node has staged or published it itself.
+    /// The kubelet's record of it; None: this node has staged or published it itself.
     pub record: Option<HostPath>,
 }
 
@@ -126,7 +126,7 @@ pub struct PodUse {
     pub path: HostPath,
 }
 
-/// How a volume depends on drives: enough to say whether losing some of them loses it.
+/// How a volume depends on drives: enough to decide whether losing some of them loses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stack {
@@ -144,14 +144,14 @@ pub enum Stack {
     },
 }
 
-/// What the loss or failure of some drives does to a stack.
+/// The effect that the loss or failure of some drives has on a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Impact {
-    /// None of them is beneath it.
+    /// None of them is below it.
     None,
     /// Redundancy still covers it.
     Covered,
-    /// It depends on what is failing.
+    /// It depends on a failing drive.
     Exposed,
 }
 
@@ -174,7 +174,7 @@ impl Stack {
         }
     }
 
-    /// What it means for this stack that the drives for which `fails` holds are failing.
+    /// The effect on this stack if the drives for which `fails` returns true fail.
     pub(crate) fn impact(&self, fails: &dyn Fn(&DriveId) -> bool) -> Impact {
         match self {
             Stack::Nothing => Impact::None,
@@ -238,6 +238,6 @@ pub enum UsageStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
     pub abnormal: bool,
-    /// Names all that is wrong, worst first; at most 1,024 bytes.
+    /// Names all problems, worst first; at most 1,024 bytes.
     pub message: String,
 }

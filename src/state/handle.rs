@@ -14,19 +14,19 @@ use crate::model::snapshot::Snapshot;
 pub use crate::model::snapshot_builder::{Change, ChangeKind, ChangedItem};
 use crate::model::source_update::SourceRequest;
 
-/// Where a watcher begins: no change is missed or repeated between `start` and `changes`.
+/// The start of a watch: no change is missed or repeated between `start` and `changes`.
 #[derive(Debug)]
 pub struct Subscription {
     pub start: SubscriptionStart,
-    /// Bounded: a watcher that lags is told so (`RecvError::Lagged`) and subscribes anew.
+    /// Bounded: a watcher that lags gets `RecvError::Lagged` and must subscribe again.
     pub changes: broadcast::Receiver<Arc<Change>>,
 }
 
 #[derive(Debug)]
 pub enum SubscriptionStart {
-    /// All there is; the changes after its revision follow.
+    /// The complete snapshot; the changes after its revision follow.
     Snapshot(Arc<Snapshot>),
-    /// The changes after the asked revision, all of them.
+    /// All changes after the requested revision.
     Resume(Vec<Arc<Change>>),
 }
 
@@ -51,9 +51,9 @@ pub enum CommandError {
 /// Commands that the owner answers.
 #[derive(Debug)]
 pub enum Command {
-    /// Answered after the store has it on disk. While history is known to be in memory only
-    /// (`NodeState.store` says so), answered at once: the acknowledgement holds and is written when
-    /// the store is back. `NotStored`: it holds in memory too, but was expected on disk and is not.
+    /// Answered after the store has written it to disk. While history is in memory only
+    /// (`NodeState.store`), answered at once: the acknowledgement holds and is written when the
+    /// store works again. `NotStored`: it holds in memory, but the expected write to disk failed.
     Acknowledge {
         finding: FindingId,
         by: String,
@@ -70,19 +70,18 @@ pub enum Command {
     },
     /// Passed on to the sources.
     Refresh(SourceRequest),
-    /// Answered with the next reading of the I/O counters; dropped when that fails.
+    /// Answered with the next reading of the I/O counters; dropped when that reading fails.
     ReadIo {
         reply: oneshot::Sender<Arc<Vec<DiskStat>>>,
     },
-    /// Volumes of this CSI driver have, or have not, been reached by another path than the one that
-    /// is watched.
+    /// Whether volumes of this CSI driver were reached by a path that the daemon does not watch.
     SetBypassed { driver: String, bypassed: bool },
-    /// Answered when it is queued: how it goes is in the snapshot.
+    /// Answered when the check is queued; its progress is in the snapshot.
     StartCheck {
         request: CheckRequest,
         reply: oneshot::Sender<Result<Arc<Check>, CommandError>>,
     },
-    /// Answered when its stopping was ordered.
+    /// Answered when the check was ordered to stop.
     CancelCheck {
         check: CheckId,
         reply: oneshot::Sender<Result<Arc<Check>, CommandError>>,
@@ -110,7 +109,7 @@ impl Handle {
         self.snapshots.borrow().clone()
     }
 
-    /// To wait for a newer one.
+    /// A receiver, to wait for a newer snapshot.
     pub fn snapshots(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.snapshots.clone()
     }
@@ -138,7 +137,8 @@ impl Handle {
             .await?
     }
 
-    /// From after `resume`, where the owner still has all changes since; else from a full snapshot.
+    /// Starts after revision `resume` if the owner still has all changes since; otherwise with a
+    /// full snapshot.
     pub(crate) async fn subscribe(
         &self,
         resume: Option<u64>,

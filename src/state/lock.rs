@@ -1,9 +1,9 @@
 //! One daemon per state directory: flock(2) on STATE-DIR/lock, with the holder's process id written
 //! into it.
 //!
-//! The kernel drops the lock with its holder, so no stale lock is left. A holder that was killed
-//! may wait for minutes on a dead disk; it is distinguished from a living one, beside which a
-//! second daemon must not start.
+//! The kernel releases the lock when its holder ends, so no stale lock remains. A holder that was
+//! killed may wait for minutes on a dead disk. It is distinguished from a live holder, beside which
+//! a second daemon must not start.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -28,14 +28,14 @@ pub struct StateLock {
 
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Refuse to start: somebody else keeps this history.
+    /// Refuse to start: another daemon uses this history.
     #[error("{} is used by another diskvitalsd{}", dir.display(), pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
     Held { dir: PathBuf, pid: Option<u32> },
     /// Keep history in memory and try again.
     #[error("{} is still locked by process {pid}, which was killed and has not ended", dir.display())]
     HolderDying { dir: PathBuf, pid: u32 },
-    /// A child of the holder that has not come to its exec(2) keeps the lock for a moment; or the
-    /// holder is in another PID namespace and lives.
+    /// Either a child of the holder keeps the lock until its exec(2), or the holder is alive in
+    /// another PID namespace.
     #[error("{} is locked, and its holder, process {pid}, is not to be seen", dir.display())]
     HolderGone { dir: PathBuf, pid: u32 },
     #[error("creating {}", dir.display())]
@@ -60,8 +60,8 @@ pub enum LockError {
     },
 }
 
-/// Creates the directory (0750) where it is missing and takes the lock. Touches the disk: it may
-/// block. `acquire_within` does not.
+/// Creates the directory (0750) if it is missing and takes the lock. Accesses the disk and may
+/// block; `acquire_within` does not block.
 pub fn acquire(dir: &Path) -> Result<StateLock, LockError> {
     let create = DirBuilder::new().recursive(true).mode(0o750).create(dir);
     create.map_err(|source| LockError::CreateDir {
@@ -83,8 +83,8 @@ pub fn acquire(dir: &Path) -> Result<StateLock, LockError> {
         .map_err(failed)?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(mut file) => {
-            // The id is for people and for `HolderDying`; the lock holds without it, on a full disk
-            // too.
+            // The id is for people and for `HolderDying`. The lock holds without it, for example on
+            // a full disk.
             let _ = file
                 .set_len(0)
                 .and_then(|()| writeln!(file, "{}", std::process::id()));
@@ -92,7 +92,7 @@ pub fn acquire(dir: &Path) -> Result<StateLock, LockError> {
         }
         Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
             let mut text = String::new();
-            // Unreadable: then the holder has no name.
+            // If the file is unreadable, the holder's id is unknown.
             let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
             let dir = dir.to_owned();
             match text.trim().parse::<u32>() {
@@ -113,16 +113,15 @@ pub fn acquire(dir: &Path) -> Result<StateLock, LockError> {
     }
 }
 
-/// As `acquire`, on a thread of its own, so that a dead disk below the directory holds up nobody. A
-/// lock that comes too late is given back. A holder that was just killed is given until `limit` to
-/// end; one that is not to be seen and still holds the lock then counts as living.
+/// Like `acquire`, on a separate thread, so that a dead disk below the directory blocks no caller.
+/// A lock that is acquired too late is released. A killed holder has until `limit` to end; a holder
+/// that is not visible and still has the lock then counts as alive.
 pub(crate) async fn acquire_within(dir: &Path, limit: Duration) -> Result<StateLock, LockError> {
     let end = Instant::now() + limit;
     let mut known = None;
     loop {
         let ended = match attempt(dir, end, limit).await {
-            // A last attempt that had no time left takes nothing back of what the one before has
-            // found.
+            // A last attempt without time left does not replace the result of the previous one.
             Err(error @ LockError::Timeout { .. }) => Err(known.take().unwrap_or(error)),
             Err(error @ (LockError::HolderDying { .. } | LockError::HolderGone { .. }))
                 if Instant::now() + RETRY_INTERVAL < end =>
@@ -150,7 +149,7 @@ async fn attempt(dir: &Path, end: Instant, limit: Duration) -> Result<StateLock,
         .name("state-lock".to_owned())
         .stack_size(256 * 1024);
     let started = thread.spawn(move || {
-        // Nobody waits any more: dropping the answer gives the lock back.
+        // The caller may have stopped waiting: dropping the answer releases the lock.
         let _ = send.send(acquire(&for_thread));
     });
     started.map_err(|source| LockError::Thread {

@@ -16,11 +16,11 @@ use crate::host::exec::{self, Exec, ExecError};
 use crate::model::finding::{Evidence, Finding, Severity, Status, Subject};
 use crate::model::ledger::Transition;
 
-/// Transitions that wait for a slow program. Beyond, the oldest are dropped, and counted in the
-/// log.
+/// Transitions that wait for a slow program. When the queue is full, the oldest are dropped, and
+/// their count is logged.
 pub(crate) const QUEUE: usize = 256;
 
-/// `[notify]`; may change at any time.
+/// The settings in `[notify]`; they may change at any time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotifySettings {
     pub exec: Option<PathBuf>,
@@ -36,7 +36,7 @@ impl Default for NotifySettings {
     }
 }
 
-/// Ends when the owner has.
+/// Runs until the owner has ended.
 pub(crate) async fn run(
     settings: watch::Receiver<NotifySettings>,
     mut transitions: broadcast::Receiver<Arc<Transition>>,
@@ -95,7 +95,7 @@ async fn run_program(program: PathBuf, timeout: Duration, transition: &Transitio
     }
 }
 
-/// wait(2)'s status in words.
+/// The meaning of wait(2)'s status, for messages.
 fn describe_wait_status(status: i32) -> String {
     match status & 0x7f {
         0 => format!("exit {}", status >> 8 & 0xff),
@@ -103,7 +103,7 @@ fn describe_wait_status(status: i32) -> String {
     }
 }
 
-/// Names and forms of protobuf's canonical JSON: the same that the API's clients print.
+/// The finding as protobuf's canonical JSON, with the names that the API's clients print.
 pub(crate) fn message(transition: &Transition) -> Value {
     let mut message = finding(&transition.finding);
     message["transition"] = json!({

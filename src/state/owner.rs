@@ -1,9 +1,9 @@
-//! The owner of the state: one task with one loop. It applies reports, assesses the facts,
-//! publishes a snapshot, and hands the changes to the store.
+//! The owner of the state: one task with one loop. It applies source updates, assesses the facts,
+//! publishes a snapshot, and sends the changes to the store.
 //!
 //! In: `SourceUpdate`s, `Command`s, changed settings, events of the store. Out: snapshots, changes,
 //! transitions, targets for the sources. The owner waits only for its own inputs: not for the disk,
-//! not for a client, not for a source.
+//! a client or a source.
 
 pub(crate) mod change_stream;
 mod commands;
@@ -44,44 +44,44 @@ use crate::state::owner::store_sync::StoreSync;
 use crate::state::settings::{AssessmentSettings, SharedAssessmentSettings};
 use crate::state::store::{Store, StoreContents, StoreEvent};
 
-/// The least time between two publications, so that a burst of reports is assessed a few times and
-/// not once for each report.
+/// The minimum time between two publications, so that a burst of updates is assessed a few times
+/// and not once for each update.
 const MIN_PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 /// Usage figures are collected for this long: a round of probes is assessed once or twice.
 const USAGE_DELAY: Duration = Duration::from_secs(1);
-/// Reports of a flood are published together; with the reader's own delay and
-/// `MIN_PUBLISH_INTERVAL` still within a tenth of a second.
+/// Updates of a flood are published together. With the reader's own delay and
+/// `MIN_PUBLISH_INTERVAL`, the total stays within a tenth of a second.
 const COALESCE_DELAY: Duration = Duration::from_millis(40);
-/// Reports that are applied before anything else is looked at.
+/// Maximum number of updates that are applied before any other input is handled.
 const MAX_BATCH: usize = 1024;
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
-/// Rules that depend on time are looked at this often without any report.
+/// Rules that depend on time are evaluated this often, also without an update.
 const TICKS_PER_ASSESSMENT: u64 = 10;
-/// The store's memory is awaited this long at the start; later it is joined when it comes.
+/// The start waits this long for the store's contents; contents that arrive later are merged then.
 const STORE_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
-/// The kernel's log is read from where the store says; a store that has not said it by then is not
-/// waited for.
+/// The kernel log is read from the position in the store. After this many ticks, it is read without
+/// that position.
 const TICKS_BEFORE_KERNEL_LOG: u64 = 10;
-/// A snapshot counts as complete after this time even if a source has not answered.
+/// A snapshot counts as complete after this time even if a source has not reported.
 const SETTLE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// At the end, what is queued for the disk has this long.
+/// Time to write the queued changes to disk at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the rest of the daemon holds of the owner.
+/// The owner's channels, for the rest of the daemon.
 #[derive(Debug)]
 pub struct OwnerHandles {
     pub handle: Handle,
     /// For the sources.
     pub reports: mpsc::Sender<SourceUpdate>,
-    /// Subscribe for what to look at again.
+    /// Subscribe to get the requests to sources.
     pub requests: broadcast::Sender<SourceRequest>,
     /// Subscribe for `notify::run`.
     pub transitions: broadcast::Sender<Arc<Transition>>,
     pub probe_targets: watch::Receiver<Arc<Vec<ProbeTarget>>>,
     pub smart_targets: watch::Receiver<Arc<Vec<SmartTarget>>>,
-    /// Filesystem checks that are not over.
+    /// Filesystem checks that have not ended.
     pub checks: watch::Receiver<Arc<Vec<DesiredCheck>>>,
-    /// With what the kernel log's reader begins.
+    /// The position at which the kernel log's reader starts.
     pub kernel_log_resume: watch::Receiver<ResumePoint>,
     pub heartbeat: Heartbeat,
 }
@@ -116,19 +116,19 @@ pub struct Owner {
     requests: broadcast::Sender<SourceRequest>,
     transitions: broadcast::Sender<Arc<Transition>>,
     heartbeat: Heartbeat,
-    /// In which calendars are read; looked up once, since that reads files.
+    /// The time zone of calendars; looked up once, because the look-up reads files.
     zone: TimeZone,
     /// From this time on the snapshot counts as complete.
     settle_by: Instant,
-    /// Who waits for the next reading of the I/O counters.
+    /// The requests that wait for the next reading of the I/O counters.
     io_waiters: IoWaiters,
-    /// When to publish next; None when nothing has changed.
+    /// Time of the next publication; None when nothing has changed.
     publish_at: Option<Instant>,
     published_at: Instant,
 }
 
 impl Owner {
-    /// Binds nothing and waits for nothing; `run` begins.
+    /// Binds nothing and waits for nothing; `run` starts the work.
     pub fn new(
         rules: watch::Receiver<SharedAssessmentSettings>,
         store: Store,
@@ -189,13 +189,13 @@ impl Owner {
         (owner, doors)
     }
 
-    /// In which boot this runs: volumes are remembered for it.
+    /// Sets the current boot: volumes are stored for it.
     pub(crate) fn with_boot_id(mut self, boot: String) -> Owner {
         self.store_sync.boot = Some(boot).filter(|boot| !boot.is_empty());
         self
     }
 
-    /// Until `stop` is done; then what is queued is written, for a second at most.
+    /// Runs until `stop` completes; then writes the queued changes, for a second at most.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         self.settle_by = Instant::now() + SETTLE_TIMEOUT;
@@ -232,15 +232,16 @@ impl Owner {
         }
     }
 
-    /// A dead disk must not keep the node unanswered: then it is joined later.
+    /// Waits for the store at the start. The wait is short, so that the node is monitored even with
+    /// a dead disk; contents that arrive later are merged then.
     async fn await_store(&mut self) {
         if let Ok(Some(event)) = timeout(STORE_OPEN_TIMEOUT, self.store_events.recv()).await {
             self.handle_store_event(event);
         }
     }
 
-    /// The kernel's log is read from where the store says; a store that does not answer is not
-    /// waited for.
+    /// Starts the kernel log's reader at the stored position, or without one if the store has not
+    /// reported it. Only the first call has an effect.
     fn start_kernel_log(&self, from: Option<Cursor>) {
         self.kernel_log_resume.send_if_modified(|resume| {
             let first = *resume == ResumePoint::Unknown;
@@ -294,7 +295,7 @@ impl Owner {
             }
             next = self.reports.try_recv().ok();
         }
-        // The last one taken out of the queue, when the batch was full.
+        // The last update that was taken from the queue when the batch was full.
         if let Some(report) = next {
             self.apply(report, &rules, now);
             self.publish_soon();
@@ -339,7 +340,8 @@ impl Owner {
         self.publish_soon();
     }
 
-    /// What the store remembers, at the start or late. What was reported in the meantime is newer.
+    /// Merges the store's contents, at the start or later. Facts that sources reported before are
+    /// newer.
     fn restore(&mut self, contents: StoreContents) {
         for old in contents.drives {
             match self.facts.drives.get_mut(&old.facts.id) {
@@ -358,7 +360,7 @@ impl Owner {
         self.facts.counters.restore(contents.counters);
         self.facts.smart.restore(contents.smart);
         self.facts.checks.restore(contents.checks);
-        // Device numbers and mounts are of one boot.
+        // Device numbers and mounts are valid for one boot.
         if contents.boot.is_some() && contents.boot == self.store_sync.boot {
             self.facts.restore_volumes(contents.volumes);
         }
@@ -372,7 +374,7 @@ impl Owner {
         self.store_sync.mark_open();
     }
 
-    /// Publish as soon as the gap since the last time allows.
+    /// Publishes as soon as the minimum interval since the last publication allows.
     fn publish_soon(&mut self) {
         self.publish_by(Instant::now());
     }
@@ -465,13 +467,13 @@ impl Owner {
     fn emit_transitions(&self, transitions: Vec<Transition>) {
         for transition in transitions {
             log_transition(&transition);
-            // Without a notifier nobody listens.
+            // Without a notifier there is no receiver.
             let _ = self.transitions.send(Arc::new(transition));
         }
     }
 }
 
-/// Which drives to ask for their SMART data; drives with an adverse finding are suspect.
+/// The drives to query for SMART data; drives with an adverse finding are suspect.
 fn smart_targets(facts: &Facts, ledger: &Ledger) -> Vec<SmartTarget> {
     let suspect: BTreeSet<&DriveId> = ledger
         .active()
@@ -484,7 +486,7 @@ fn smart_targets(facts: &Facts, ledger: &Ledger) -> Vec<SmartTarget> {
     facts.smart_targets(&|drive| suspect.contains(drive))
 }
 
-/// The subject is known to be absent. A subject whose source failed is not removed.
+/// The subject is certainly absent. After a failure of its source, a subject is not removed.
 fn is_removed(facts: &Facts, subject: &Subject) -> bool {
     let Some(inventory) = facts.inventory.value().filter(|_| facts.settled()) else {
         return false;
@@ -511,7 +513,7 @@ fn send_if_changed<T: PartialEq>(sender: &watch::Sender<Arc<T>>, now: T) {
     });
 }
 
-/// One line for each transition; a bad finding needs a human.
+/// Logs one line for each transition; a BAD finding requires a person.
 fn log_transition(transition: &Transition) {
     let Transition { finding, kind, .. } = transition;
     let (subject, reason, message) = (

@@ -8,9 +8,9 @@ use crate::model::policy::{Policy, VolumeSettings};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AssessmentSettings {
     pub policy: Policy,
-    /// What counts as a volume.
+    /// The settings that define volumes.
     pub volumes: VolumeSettings,
-    /// How much history is kept.
+    /// Limits on stored history.
     pub history: RetentionLimits,
 }
 

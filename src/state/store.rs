@@ -1,11 +1,11 @@
-//! History on disk: drives, findings and memories in SQLite, on a thread of its own, which is the
-//! only one that touches the state directory.
+//! History on disk: drives, findings and other histories in SQLite, on a separate thread, which is
+//! the only one that accesses the state directory.
 //!
 //! In: `Write`s from the owner, through a bounded queue that never makes it wait. Out: `Event`s:
-//! what was remembered, and how the store is. Whatever the disk does (full, read-only, damaged,
-//! dead), the daemon goes on in memory and says so; when writing works again the owner is asked for
-//! all it has. Every commit is synchronous (WAL, synchronous=FULL): there are few, and an answer
-//! may depend on any.
+//! the stored contents, and the state of the store. Whatever the disk does (full, read-only,
+//! damaged, dead), the daemon continues in memory and reports it. When writing works again, the
+//! owner sends everything. Every commit is synchronous (WAL, synchronous=FULL): there are few, and
+//! an answer may depend on any of them.
 
 mod open;
 mod rows;
@@ -34,7 +34,7 @@ use crate::state::lock::StateLock;
 
 pub use open::DATABASE;
 
-/// Writes that wait for the disk. When it is full, the owner sends everything anew later.
+/// Writes that wait for the disk. When it is full, the owner sends everything later.
 const QUEUE: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -55,62 +55,62 @@ impl StoreConfig {
     }
 }
 
-/// What the store remembers.
+/// The stored contents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreContents {
     pub drives: Vec<KnownDrive>,
-    /// Active and cleared ones.
+    /// Active and cleared findings.
     pub findings: Vec<Finding>,
-    /// What the kernel's log has said, and how far it is counted.
+    /// The errors of the kernel log, by subject.
     pub errors: Vec<(Subject, ErrorHistory)>,
     pub progress: Option<LogProgress>,
     pub counters: Vec<(counters::CounterKey, model::counters::CounterHistory)>,
     pub smart: Vec<(DriveId, smart::history::SmartHistory)>,
     pub volumes: Vec<StoredVolume>,
     pub checks: Vec<(CheckId, Check)>,
-    /// The boot in which they were there.
+    /// The boot in which the volumes existed.
     pub boot: Option<String>,
 }
 
 #[derive(Debug)]
 pub enum StoreEvent {
-    /// For the first time since the start. The owner joins it with what it has and writes
-    /// everything.
+    /// Opened for the first time since the start. The owner merges the contents with its state and
+    /// writes everything.
     Opened(Box<StoreContents>),
     /// Writing works again: the owner writes everything.
     Reopened,
     Status(StoreStatus),
 }
 
-/// What to put on disk. Applying it twice is applying it once.
+/// The rows to write. Applying a batch twice has the same effect as applying it once.
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
     pub drives: RowChanges<DriveId, KnownDrive>,
     pub findings: RowChanges<FindingId, Arc<Finding>>,
-    /// What the kernel's log has said. Together with `progress`, or not at all: else something
-    /// would be counted twice or lost.
+    /// The errors of the kernel log. They are written together with `progress` or not at all:
+    /// otherwise errors would be counted twice or lost.
     pub errors: RowChanges<Subject, Arc<ErrorHistory>>,
     pub progress: Option<Arc<LogProgress>>,
     pub counters: RowChanges<counters::CounterKey, Arc<model::counters::CounterHistory>>,
-    /// What drives have said of themselves.
+    /// The stored SMART history of drives.
     pub smart: RowChanges<DriveId, Arc<smart::history::SmartHistory>>,
     pub volumes: RowChanges<VolumeId, StoredVolume>,
-    /// Filesystem checks, as they begin and end.
+    /// Filesystem checks, written when they begin and end.
     pub checks: RowChanges<CheckId, Arc<Check>>,
-    /// With everything.
+    /// The current boot; set when everything is written.
     pub boot: Option<String>,
-    /// This is all there is: what it does not name is deleted.
+    /// The batch contains everything: rows that it does not name are deleted.
     pub is_complete: bool,
 }
 
-/// What is to be put of one topic, and what is to be deleted.
+/// The rows of one topic to write and to delete.
 #[derive(Clone, Debug)]
 pub struct RowChanges<K, V> {
     pub upserted: Vec<(K, V)>,
     pub deleted: Vec<K>,
 }
 
-// Not derived: a derive would ask for `K: Default`.
+// Not derived: a derive would require `K: Default`.
 #[allow(clippy::derivable_impls)]
 impl<K, V> Default for RowChanges<K, V> {
     fn default() -> Self {
@@ -148,10 +148,10 @@ impl WriteBatch {
     }
 }
 
-/// Whom to tell that a write is on disk, or why it is not.
+/// Receives the result when a write is on disk or has failed.
 pub(crate) type WriteAck = oneshot::Sender<Result<(), String>>;
 
-/// One write on its way.
+/// One write in the queue.
 #[derive(Debug)]
 pub struct WriteRequest {
     pub write: WriteBatch,
@@ -174,8 +174,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Starts the thread; opening happens there. Without a lock the thread takes it, as soon as it
-    /// can.
+    /// Starts the thread, which opens the database. Without a lock, the thread takes it as soon as
+    /// possible.
     pub fn spawn(
         config: StoreConfig,
         lock: Option<StateLock>,
@@ -186,13 +186,13 @@ impl Store {
             .stack_size(512 * 1024);
         thread.spawn(move || {
             thread::run(config, lock, &ops, &events);
-            // Nobody may be waiting for the end.
+            // The owner may no longer wait for the end.
             let _ = end.send(());
         })?;
         Ok((store, receiver))
     }
 
-    /// A store whose disk is simulated by the caller: its thread's ends of the channels.
+    /// A store with a disk that the caller simulates; returns its thread's ends of the channels.
     pub fn fake() -> (
         Store,
         Receiver<WriteRequest>,
@@ -206,7 +206,7 @@ impl Store {
         (Store { ops, ended }, ops_end, end, events, events_end)
     }
 
-    /// Never waits.
+    /// Queues a write; never waits.
     pub fn write(&self, write: WriteBatch, stored: Vec<WriteAck>) -> Result<(), WriteError> {
         self.ops
             .try_send(WriteRequest {
@@ -219,8 +219,7 @@ impl Store {
             })
     }
 
-    /// Lets what is queued be written, for at most `limit`. False when the disk took longer: nobody
-    /// waits for it any more.
+    /// Waits until the queued writes are done, for at most `limit`. False if the disk took longer.
     pub async fn close(self, limit: Duration) -> bool {
         drop(self.ops);
         matches!(tokio::time::timeout(limit, self.ended).await, Ok(Ok(())))

@@ -6,7 +6,7 @@ use crate::api::client::{Client, ClientError};
 use crate::api::wire;
 
 impl Client {
-    /// An empty `path` stands for any mount of the volume.
+    /// An empty `path` matches any mount of the volume.
     pub async fn usage(
         &self,
         driver: &str,
@@ -16,7 +16,7 @@ impl Client {
         self.request_usage(driver, handle, path, false).await
     }
 
-    /// With the volume itself; an older daemon leaves it out.
+    /// Usage together with the volume itself; an older daemon leaves the volume out.
     pub async fn usage_and_volume(
         &self,
         driver: &str,
@@ -48,14 +48,14 @@ impl Client {
         self.call(self.storage().get_storage_health(request)).await
     }
 
-    /// No handles: of all the driver's volumes. Takes as long as `sample` more.
+    /// No handles: all of the driver's volumes. The call takes longer by the time of `sample`.
     pub async fn connectivity(
         &self,
         driver: &str,
         handles: Vec<String>,
         sample: Duration,
     ) -> Result<wire::Connectivity, ClientError> {
-        // The server refuses a sample that is too long for the wire, too.
+        // The server also refuses a sample that is too long for the wire.
         let sample_on_wire =
             prost_types::Duration::try_from(sample).unwrap_or(prost_types::Duration {
                 seconds: i64::MAX,

@@ -1,6 +1,6 @@
 //! A unix stream with a guard, which may end the stream and is dropped with it. The client's guard
-//! reports the end of its one connection, on which it has introduced itself; the server's limits
-//! how many connections a uid has, and for how long.
+//! reports the end of its one connection, on which it has introduced itself. The server's guard
+//! limits how many connections a uid has, and for how long.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,13 +11,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-/// Sees the reads and writes of a stream. An error ends the connection.
+/// Observes the reads and writes of a stream. An error ends the connection.
 pub(crate) trait StreamGuard: Unpin {
     fn before_io(&mut self, _cx: &mut Context<'_>) -> io::Result<()> {
         Ok(())
     }
 
-    /// After each read, also one that gave no bytes yet.
+    /// Called after each read, also after a read that gave no bytes yet.
     fn after_read(&mut self, _bytes: usize, _cx: &mut Context<'_>) -> io::Result<()> {
         Ok(())
     }

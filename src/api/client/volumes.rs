@@ -32,7 +32,7 @@ impl Client {
         self.call(self.volumes_client().get_provided(request)).await
     }
 
-    /// Sorted by handle.
+    /// The node's own volumes, sorted by handle.
     pub(crate) async fn provisioned_volumes(
         &self,
     ) -> Result<Vec<wire::ProvidedVolume>, ClientError> {

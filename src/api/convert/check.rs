@@ -22,7 +22,7 @@ pub(crate) fn check_with_output(check: &Check) -> wire::Check {
     convert(check, text)
 }
 
-/// The newest of the checks that `of` selects.
+/// The newest check that `of` selects.
 pub(crate) fn newest_check(snapshot: &Snapshot, of: impl Fn(&Check) -> bool) -> Option<&Check> {
     let all = snapshot.checks.values().map(AsRef::as_ref);
     all.filter(|check| of(check))
@@ -131,11 +131,11 @@ fn verdict(verdict: CheckVerdict) -> wire::check::Verdict {
 }
 
 fn duration(duration: std::time::Duration) -> prost_types::Duration {
-    // Longer than 292 billion years.
+    // A duration longer than 292 billion years becomes the default.
     prost_types::Duration::try_from(duration).unwrap_or_default()
 }
 
-/// The stored output is compressed and bounded; output that cannot be read is replaced by the
+/// The stored output is compressed and bounded. Output that cannot be read is replaced by the
 /// error.
 fn text(output: &CheckerOutput) -> String {
     if output.gzip.is_empty() {

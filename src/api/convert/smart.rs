@@ -30,7 +30,7 @@ pub(crate) fn of_drive(smart: &SmartFacts) -> wire::Smart {
     wire
 }
 
-/// The content of the report alone; the caller adds the time and state of the query.
+/// Only the content of the report; the caller adds the time and state of the query.
 pub(crate) fn of_report(report: &SmartReport) -> wire::Smart {
     let latest = |metric: Metric| smart::history::metric_values(report).get(&metric).copied();
     let attributes = match &report.body {
@@ -114,8 +114,8 @@ fn state(smart: &SmartFacts) -> (wire::smart::State, String) {
 
 fn value(metric: Metric, series: &Series) -> Option<wire::SmartValue> {
     let (first, last) = (series.points.first()?, series.points.last()?);
-    // The last point is the last reading; the one before it with another value is followed by the
-    // change.
+    // The last point is the last reading. The change happened after the last point with another
+    // value.
     let changed = series
         .points
         .windows(2)

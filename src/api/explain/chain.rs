@@ -76,8 +76,8 @@ impl ChainBuilder {
     }
 }
 
-/// Layers between a device and the hardware. The kernel has no cycles; a cycle in the records ends
-/// at its second visit.
+/// Number of layers between a device and the hardware. The kernel has no cycles; a cycle in the
+/// records ends at its second visit.
 fn stack_depth(snapshot: &Snapshot, name: &str, known: &mut BTreeMap<String, usize>) -> usize {
     if let Some(depth) = known.get(name) {
         return *depth;
@@ -186,8 +186,7 @@ fn node_ids<'a>(
         .collect()
 }
 
-/// Worst finding about the device itself. A device without one has no health of its own:
-/// unspecified.
+/// The worst finding about the device itself. A device without findings has no health: unspecified.
 fn device_health(snapshot: &Snapshot, name: &str) -> i32 {
     let about = snapshot
         .findings
@@ -200,8 +199,8 @@ fn device_health(snapshot: &Snapshot, name: &str) -> i32 {
     }
 }
 
-/// A device that a volume's records name and that no longer exists. It stood on the next one of the
-/// volume's list, top first.
+/// A device that a volume's records name and that no longer exists. The next device in the
+/// volume's list, which is ordered top first, was directly below it.
 fn missing_device_node(
     around: &RelatedObjects,
     snapshot: &Snapshot,
@@ -230,7 +229,7 @@ fn missing_device_node(
     }
 }
 
-/// What the volume's mounts stand on: its filesystem's node, or for raw block the device's.
+/// The node below the volume's mounts: its filesystem's node, or for raw block the device's.
 fn filesystem(
     snapshot: &Snapshot,
     volume: &Volume,
@@ -247,7 +246,7 @@ fn filesystem(
         None => node_ids(facts.device.iter(), ids),
     };
     if on.is_empty() {
-        // No local device is known below it, at most the drives it stood on.
+        // No local device is known below the filesystem, at most the drives that were below it.
         let drives = facts.drive_ids.iter();
         on = drives.map(|id| format!("drive:{id}")).collect();
     }
@@ -275,7 +274,7 @@ fn filesystem(
     vec![id]
 }
 
-/// What the volume stands on: its mounts, or what they would stand on when there are none.
+/// The nodes below the volume: its mounts, or `base` if it has no mounts.
 fn mounts(volume: &Volume, base: Vec<String>, nodes: &mut ChainBuilder) -> Vec<String> {
     let facts = &volume.facts;
     let mut ids = Vec::new();

@@ -49,7 +49,7 @@ impl wire::admin_server::Admin for AdminService {
                 "is blank: say why the finding needs no further attention",
             ));
         }
-        // The only uid that comes this far has one name everywhere.
+        // Only uid 0 reaches this line, and it is named root everywhere.
         let by = format!("uid {uid} (root)");
         let finding = self
             .handle
@@ -140,8 +140,8 @@ impl wire::admin_server::Admin for AdminService {
     }
 }
 
-/// A volume is probed, and its records are read again; a drive or device means a new scan of the
-/// hardware, and probes of the volumes on it.
+/// A refreshed volume is probed, and its records are read again. A refreshed drive or device causes
+/// a new hardware scan, and probes of the volumes on it.
 fn refresh_targets(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<RefreshTarget>, Vec<String>) {
     let mut targets = Vec::new();
     let mut paths: Vec<HostPath> = Vec::new();

@@ -1,5 +1,5 @@
 //! The caller of an RPC: its uid, as the kernel gave it for the connection (SO_PEERCRED, unix(7)),
-//! and what that uid may do.
+//! and the operations that the uid may use.
 
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Extensions, Request, Status};
@@ -20,7 +20,7 @@ pub(crate) fn may_call_agent(uid: Option<u32>, allowed: &[u32]) -> bool {
     uid.is_some_and(|uid| uid == 0 || allowed.contains(&uid))
 }
 
-/// Changes are for uid 0 only. `what` completes the refusal: "uid 1000 may not …".
+/// Only uid 0 may make changes. `what` completes the refusal: "uid 1000 may not …".
 pub(crate) fn authorize_change<T>(request: &Request<T>, what: &str) -> Result<u32, Status> {
     require_root(caller_uid(request.extensions()), what)
 }

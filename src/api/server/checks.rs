@@ -153,7 +153,7 @@ enum CheckFilter {
     RecordedName,
 }
 
-/// Sortable: the time of the request, then the id.
+/// A sortable key: the time of the request, then the id.
 fn sort_key(check: &Check) -> String {
     format!("{:020} {}", check.asked.as_microsecond(), check.id)
 }
@@ -184,8 +184,8 @@ fn check_target(snapshot: &Snapshot, query: &str) -> Result<RequestedTarget, Sta
         ([one], _) => Ok(RequestedTarget::Volume((*one).clone())),
         ([], [Subject::Device(name)]) => Ok(RequestedTarget::Device(name.clone())),
         ([], [Subject::Drive(id)]) => {
-            // A filesystem may lie on the whole disk. What lies on its partitions has names of its
-            // own.
+            // A filesystem may be on the whole disk. Filesystems on its partitions have their own
+            // names.
             let device = snapshot
                 .drives
                 .get(id)

@@ -1,5 +1,5 @@
-//! ForceCleanup: removes the stale mounts of a volume whose pods no longer exist, step by step, and
-//! logs each step.
+//! ForceCleanup: removes a volume's stale mounts, after its pods have been deleted, step by step,
+//! and logs each step.
 //!
 //! In: a plan (`model::cleanup`). Out: the state of each step. Worker processes execute the steps;
 //! a step that hangs ends the clean-up, not the daemon. The answer does not wait for a step that is
@@ -24,12 +24,12 @@ use crate::state::handle::Handle;
 
 /// Shorter than the server's time-out for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(9);
-/// The kernel first detaches a mount from the tree and then writes back its data, which a device that
-/// hangs never accepts.
+/// The kernel first detaches a mount from the tree and then writes back its data, which a device
+/// that hangs never accepts.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The records of this node's own volumes are small.
 const RESCAN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Processes that a refusal names.
+/// Maximum number of processes that a refusal names.
 const MAX_NAMED_OPENERS: usize = 5;
 
 /// Executes steps in worker processes, each with its time-out.
@@ -37,15 +37,16 @@ const MAX_NAMED_OPENERS: usize = 5;
 pub trait CleanupBackend: Send + Sync + 'static {
     async fn execute(&self, target: &str, step: Step) -> Result<StepOutput, StepError>;
 
-    /// The processes that use these mounts, from /proc alone: a line each
-    /// (`812 (mysqld) has /x/y open`). An error if that is unknown.
+    /// The processes that use these mounts, read from /proc only: one line each (`812 (mysqld) has
+    /// /x/y open`). An error if they cannot be determined.
     async fn openers(&self, mounts: Vec<HostPath>) -> Result<Vec<String>, StepError>;
 
     /// The engine of the node's own volumes compares its records with the host again.
     async fn rescan(&self);
 }
 
-/// One clean-up at a time, and one lazy clean-up besides, for the mount in which the other hangs.
+/// Runs one clean-up at a time. One lazy clean-up may run beside it, for the mount in which the
+/// first one hangs.
 #[derive(Clone)]
 pub(crate) struct Cleaner {
     backend: Arc<dyn CleanupBackend>,
@@ -101,7 +102,7 @@ impl Cleaner {
             _permit: permit,
         };
         let mut work = tokio::spawn(run.run(plan));
-        // A panic has been logged by its thread, and shows as steps that were not started.
+        // A panic was already logged by its thread; its steps appear as not started.
         let _ = tokio::time::timeout(RESPONSE_TIMEOUT, &mut work).await;
         let steps = shown.borrow_and_update().clone();
         Ok(wire::ForceCleanupResponse { volume_id, steps })
@@ -134,7 +135,7 @@ impl Cleaner {
     }
 }
 
-/// A path of one attachment means that one alone; anything else is a volume.
+/// The path of one attachment selects that attachment only; any other query selects a volume.
 fn make_plan(snapshot: &Snapshot, query: &str) -> Result<CleanupPlan, Status> {
     let by_path = query.starts_with('/').then(|| {
         snapshot
@@ -194,7 +195,7 @@ impl CleanupRun {
             );
         }
         for target in [RefreshTarget::Mounts, RefreshTarget::Kubelet] {
-            // An error: the daemon ends, and reads both again when it starts.
+            // An error: the daemon is ending; it reads both again at its next start.
             let _ = self.handle.refresh(target).await;
         }
     }
@@ -208,7 +209,7 @@ impl CleanupRun {
         if let Ok(taken) = tokio::time::timeout(UNMOUNT_TIMEOUT, &mut taken).await {
             return self.outcome(action, taken);
         }
-        // With a target of its own: the step that hangs keeps the other one.
+        // A separate target: the step that hangs keeps the lock of the other one.
         let target = format!("look at {path}");
         let find = Step::FindMount {
             target: self.rooted(path),
@@ -224,8 +225,8 @@ impl CleanupRun {
         }
     }
 
-    /// Steps of one target wait for each other. Lazy steps wait for no other step of the volume: they
-    /// are meant for a volume with a step that hangs.
+    /// Steps with the same target wait for each other. Lazy steps wait for no other step of the
+    /// volume: they are meant for a volume with a step that hangs.
     fn lock_target(&self, plan: &CleanupPlan, action: &CleanupAction) -> String {
         match action {
             CleanupAction::Unmount { path }

@@ -11,7 +11,7 @@ pub(crate) struct UidQuota {
     held: Arc<Mutex<HashMap<Option<u32>, usize>>>,
 }
 
-/// One of them; given back when dropped.
+/// One unit of the quota; it is returned when dropped.
 #[derive(Debug)]
 pub(crate) struct QuotaPermit {
     uid: Option<u32>,
@@ -27,9 +27,9 @@ impl UidQuota {
         }
     }
 
-    /// None when `uid` has its share, or all are given out. Uid 0 has its share beside the total.
+    /// None when the share of `uid` or the total is used up. Uid 0's share is not in the total.
     pub(crate) fn acquire(&self, uid: Option<u32>) -> Option<QuotaPermit> {
-        // The map is whole after any panic: each change is one step.
+        // The map is consistent after any panic: each change is one step.
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let others: usize = held
             .iter()

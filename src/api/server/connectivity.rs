@@ -104,9 +104,9 @@ fn devices(volumes: &[&Volume]) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether any of the devices has completed something between the readings, or has something in
-/// flight after both; and which of them the kernel does not count (`queue/iostats`, or gone
-/// meanwhile).
+/// Whether any of the devices has completed I/O between the readings, or has I/O in flight in the
+/// second one. Also returns the devices that the kernel does not count (`queue/iostats` is 0, or
+/// the device has disappeared).
 fn io_between(
     devices: &BTreeSet<String>,
     before: &[DiskStat],

@@ -7,7 +7,7 @@ use crate::model::echo::echo;
 use crate::model::snapshot::{Snapshot, Volume};
 use crate::model::storage;
 
-/// NOT_FOUND only where the snapshot is complete, UNAVAILABLE otherwise.
+/// Returns NOT_FOUND only if the snapshot is complete, otherwise UNAVAILABLE.
 pub(crate) fn find<'a>(
     snapshot: &'a Snapshot,
     driver: &str,

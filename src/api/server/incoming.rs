@@ -1,5 +1,5 @@
 //! Incoming connections: counted per uid, closed when they do not speak HTTP/2 in time, and closed
-//! at the end of the daemon.
+//! when the daemon ends.
 //!
 //! In: a listening socket. Out: streams for tonic, each with a permit until it is closed.
 
@@ -21,8 +21,8 @@ use crate::host::listen::Incoming;
 
 /// Length of `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n` (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
-/// The preface time-out consists of so many waits, one after the other. A machine that did not run
-/// for a while (suspended, a guest whose host paused it) has spent one of them.
+/// The preface time-out consists of this many consecutive waits. A machine that did not run for a
+/// while (a suspended machine, a paused guest) loses only one of them.
 const TIMEOUT_SLICES: u32 = 5;
 
 pub(crate) struct QuotaIncoming {
@@ -30,7 +30,7 @@ pub(crate) struct QuotaIncoming {
     quota: UidQuota,
     preface: Duration,
     cancel: watch::Receiver<bool>,
-    /// Logged once, not for each refused connection.
+    /// True while connections are refused: the refusal is logged once, not per connection.
     refusing: bool,
 }
 
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// What a read gives at once: None where it waits.
+    /// The result of a read that returns at once; None if it would wait.
     async fn read(connection: &mut Connection) -> Option<io::Result<usize>> {
         let mut bytes = [0; 64];
         tokio::select! {

@@ -1,5 +1,5 @@
 //! The Inventory service: each call reads the newest snapshot and converts only the requested part.
-//! No call waits for anything.
+//! No call waits.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ pub enum SocketAccess {
     Anyone,
 }
 
-/// Must be called within a tokio runtime. The socket of a daemon that does not answer is replaced.
+/// Must be called within a tokio runtime. Replaces the socket of a daemon that does not respond.
 pub async fn bind(path: &Path, access: SocketAccess) -> Result<Listener, ListenError> {
     let (mode, group) = match access {
         SocketAccess::Group => (0o660, Some(client::SOCKET_GROUP)),

@@ -1,4 +1,4 @@
-//! Pages of lists. A token names the last entry of the previous page, so that pages stay right when
+//! Pages of lists. A token names the last entry of the previous page, so pages stay correct when
 //! entries are added or removed in between.
 //!
 //! In: page_size and page_token of a request. Out: the entry to continue after, and the next token.
@@ -14,13 +14,13 @@ use crate::api::status::{MAX_QUERY, bounded, invalid};
 
 const DEFAULT_SIZE: usize = 100;
 const MAX_SIZE: usize = 1000;
-/// A page ends early when its entries have more bytes than this: what is not read waits in memory,
-/// and clients refuse more than 4 MiB by default.
+/// A page ends early when its entries exceed this many bytes: unread data waits in memory, and
+/// clients refuse more than 4 MiB by default.
 const MAX_BYTES: usize = 256 << 10;
-/// Changes when tokens change their form.
+/// Changes when the form of tokens changes.
 const VERSION: char = '1';
 
-/// Which list a token belongs to. A token of one list is no token of another.
+/// The list that a token belongs to. A token of one list is invalid for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
     Drives,
@@ -62,7 +62,7 @@ fn token(list: List, key: &str) -> String {
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The key that `token` was made of; None for the empty token, which starts at the beginning.
+/// The key from which `token` was made; None for the empty token, which starts at the beginning.
 pub(crate) fn key(list: List, token: &str) -> Result<Option<String>, Status> {
     if token.is_empty() {
         return Ok(None);
@@ -93,7 +93,7 @@ fn unhex(token: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Fletcher-16 (RFC 1146): finds cut and mistyped tokens; it is no defence, and none is needed.
+/// Fletcher-16 (RFC 1146): detects cut and mistyped tokens. Forged tokens do no harm.
 fn checksum(bytes: &[u8]) -> u16 {
     let (low, high) = bytes.iter().fold((0u16, 0u16), |(low, high), byte| {
         let low = (low + u16::from(*byte)) % 255;
@@ -102,7 +102,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     high << 8 | low
 }
 
-/// The range of a map to go on with.
+/// The range of a map after `key`.
 pub(crate) fn range_after<K>(key: Option<K>) -> (Bound<K>, Bound<K>) {
     (
         key.map_or(Bound::Unbounded, Bound::Excluded),

@@ -73,7 +73,7 @@ where
     }
 }
 
-/// A body that gives its share back when it has been sent, or dropped.
+/// A body that returns its share when it has been sent or dropped.
 #[derive(Default)]
 pub(crate) struct QuotaBody {
     body: tonic::body::Body,

@@ -1,8 +1,8 @@
 //! The Storage service for the CSI shim, for volumes of any driver: usage figures, the state of the
-//! drives below, and connectivity. All from the newest snapshot.
+//! underlying drives, and connectivity. All answers come from the newest snapshot.
 //!
 //! Only a sample of I/O takes time: it reads the kernel's counters twice through the owner of the
-//! state. Nothing here touches a device or a mount.
+//! state. This module accesses no device and no mount.
 
 use std::time::Duration;
 
@@ -21,13 +21,14 @@ use crate::state::handle::Handle;
 
 /// CSI limits names of drivers to 63 bytes; the kubelet's records may contain longer ones.
 const MAX_DRIVER: usize = 256;
-/// Volumes in one request.
+/// Maximum number of volumes in one request.
 const MAX_HANDLES: usize = 1000;
 const MAX_SAMPLE: Duration = Duration::from_secs(60);
 /// A mount appears in the snapshot some hundredths of a second after it was made.
 const MOUNT_WAIT: Duration = Duration::from_millis(250);
-/// The first measurement follows on request; later figures always exist. Shorter than the shim's
-/// time-out for an answer from memory (0.9 s): it repeats a request that takes longer.
+/// The first measurement of a volume follows on request; after it, figures always exist. Shorter
+/// than the shim's time-out for an answer from memory (0.9 s): the shim repeats a request that
+/// takes longer.
 const MEASURE_WAIT: Duration = Duration::from_millis(500);
 
 pub(crate) struct StorageService {
@@ -39,8 +40,8 @@ impl StorageService {
         StorageService { handle }
     }
 
-    /// Answers from memory, whatever hangs. A request that comes while a volume is being mounted
-    /// waits for a snapshot that contains it, but for no device.
+    /// Answers from memory, even if devices hang. A request that comes while a volume is being
+    /// mounted waits for a snapshot that contains it, but for no device.
     async fn wait_for_usage(
         &self,
         request: &wire::GetUsageRequest,
@@ -71,7 +72,7 @@ impl StorageService {
                 let paths = mounts.map(|mount| mount.path.clone()).collect();
                 self.handle.refresh(RefreshTarget::Probe(paths)).await?;
             }
-            // An error: the owner has ended, and nothing newer will come.
+            // An error: the owner has ended, so no newer snapshot follows.
             let changed = tokio::time::timeout_at(began + timeout, snapshots.changed());
             if !matches!(changed.await, Ok(Ok(()))) {
                 return Err(why);
@@ -110,9 +111,9 @@ fn invalid_mount_path(path: &str) -> Option<&'static str> {
 enum UsageLookup {
     Measured(Box<wire::VolumeUsageAnswer>),
     Rejected(Status),
-    /// It is mounted, and is being measured for the first time.
+    /// The volume is mounted, and its first measurement is running.
     NotMeasured(Status),
-    /// Its mount may be a moment younger than the snapshot.
+    /// Its mount may be slightly newer than the snapshot.
     NotMounted(Status),
 }
 
@@ -205,7 +206,7 @@ impl wire::storage_server::Storage for StorageService {
         if call == Call::Unspecified {
             return Err(invalid("call", "is none that can be witnessed"));
         }
-        // It is shown to people: control characters must not reach their terminals.
+        // The handle is shown to people: control characters must not reach their terminals.
         self.handle
             .set_bypassed(echo(&request.driver), call == Call::Bypassed)
             .await?;
@@ -223,8 +224,8 @@ impl wire::storage_server::Storage for StorageService {
     }
 }
 
-/// Mounted there, or attached there by our own records: a directory and a raw device are staged
-/// without a mount.
+/// Whether the volume is mounted or, by our own records, attached at `path`: a directory and a raw
+/// device are staged without a mount.
 fn is_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> bool {
     let wanted = snapshot
         .node_context

@@ -1,8 +1,8 @@
 //! The Volumes service on the agent's socket: the volumes that the node provides itself.
 //!
-//! In: requests, whose fields are checked here. Out: the engine's responses as wire messages. A
-//! changing call waits for the engine up to its time limit; a reading call uses the engine's view
-//! and waits for nothing.
+//! In: requests; this module checks their fields. Out: the engine's responses as wire messages. A
+//! changing call waits for the engine up to its time limit. A reading call uses the engine's view
+//! and does not wait.
 
 mod convert;
 
@@ -256,7 +256,7 @@ impl wire::volumes_server::Volumes for VolumesService {
 /// Names of pods and namespaces have 253 characters at most (RFC 1123 subdomains).
 const MAX_POD_NAME: usize = 253;
 
-/// Any text is accepted: a handle that is not ours is not found.
+/// Accepts any text: a handle that is not ours is reported as not found.
 fn check_handle(handle: String) -> Result<String, Status> {
     if handle.is_empty() {
         return Err(invalid("handle", "is empty"));
@@ -270,7 +270,7 @@ fn check_records_read(view: &EngineView) -> Result<(), Status> {
         .as_ref()
         .or(view.volume_group_error.as_ref())
     {
-        // A list that lacks volumes would report them as gone.
+        // A list that lacks volumes would report them as removed.
         Some(why) => Err(ProvisionError::Unavailable(why.clone()).into()),
         None => Ok(()),
     }

@@ -20,7 +20,7 @@ use crate::model::snapshot::Snapshot;
 use crate::state::handle::{Handle, Subscription, SubscriptionStart};
 use wire::watch_event::{Change as Kind, Item};
 
-/// Events between the task and the connection; beyond that the client's pace decides.
+/// Events between the task and the connection; when they are full, the client's pace decides.
 const QUEUE: usize = 16;
 
 pub(crate) async fn start(
@@ -37,8 +37,8 @@ pub(crate) async fn start(
         events,
         send_timeout,
     };
-    // Detached: it ends with the client (the queue's other end is gone), with the daemon, or when
-    // the client stops reading.
+    // The task is detached. It ends with the client (which drops the other end of the queue), with
+    // the daemon, or when the client stops reading.
     tokio::spawn(async move {
         let _share = share;
         watcher.run(subscription, stopped).await;
@@ -65,11 +65,11 @@ impl Watcher {
         let end = tokio::select! {
             end = self.follow(subscription) => end,
             () = self.events.closed() => WatchEnd::ClientGone,
-            // An error: the sender is gone, the daemon as good as.
+            // An error: the sender no longer exists, and the daemon is ending.
             _ = stopped.wait_for(|stopped| *stopped) => WatchEnd::Status(shutting_down()),
         };
         if let WatchEnd::Status(status) = end {
-            // A full queue: the client does not read, and learns of the end from the connection's.
+            // If the queue is full, the client does not read; the end of the connection informs it.
             let _ = self.events.try_send(Err(status));
         }
     }
@@ -111,8 +111,8 @@ impl Watcher {
         }
     }
 
-    /// SNAPSHOT_BEGIN, everything as ADDED, SNAPSHOT_END. Converted one by one, as fast as the
-    /// client takes them.
+    /// Sends SNAPSHOT_BEGIN, everything as ADDED, SNAPSHOT_END. Objects are converted one by one,
+    /// at the client's pace.
     async fn send_snapshot(&self, snapshot: &Arc<Snapshot>) -> Result<(), WatchEnd> {
         let time = Some(convert::time(crate::host::clock::now()));
         let event = |change: Kind, item: Option<Item>| wire::WatchEvent {

@@ -42,7 +42,7 @@ fn row(attachment: &wire::Attachment, screen: &Screen) -> Cells {
     ]
 }
 
-/// The record that named the volume may no longer exist: then the path is all that is known.
+/// The record that named the volume may no longer exist: then only the path is known.
 fn owner(attachment: &wire::Attachment) -> String {
     match (attachment.driver.as_str(), attachment.handle.as_str()) {
         ("", _) | (_, "") => or_dash(&attachment.volume_id).to_owned(),
@@ -50,7 +50,7 @@ fn owner(attachment: &wire::Attachment) -> String {
     }
 }
 
-/// `query`: the name that the user gave; `commit`: the steps were to be executed.
+/// `query`: the name that the user gave. `commit`: the steps were to be executed.
 pub(crate) fn cleanup(
     answer: &wire::ForceCleanupResponse,
     query: &str,

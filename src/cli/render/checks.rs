@@ -30,7 +30,7 @@ const RUNS: [Column; 8] = [
     column("ENDED", 20, 1),
 ];
 
-/// Findings of a run that are listed; JSON has all that are kept.
+/// Maximum number of a run's findings in the list; JSON has all that are stored.
 const MAX_LISTED_FINDINGS: usize = 20;
 
 pub(crate) fn table(checks: &[wire::Check], screen: &Screen) -> String {
@@ -52,7 +52,7 @@ pub(crate) fn table(checks: &[wire::Check], screen: &Screen) -> String {
     layout(&COLUMNS, checks.iter().map(row), screen)
 }
 
-/// Of the verdict, or what a check that has not ended does.
+/// The reason for the verdict, or the current phase of a check that has not ended.
 fn reason(check: &wire::Check) -> &str {
     match check.state() {
         State::Ended => &check.reason,
@@ -60,7 +60,7 @@ fn reason(check: &wire::Check) -> &str {
     }
 }
 
-/// The verdict, why, and the runs.
+/// The verdict, its reason, and the runs.
 pub(crate) fn one(check: &wire::Check, screen: &Screen) -> String {
     let (word, tone) = verdict(check);
     let mut text = heading(
@@ -93,8 +93,8 @@ pub(crate) fn one(check: &wire::Check, screen: &Screen) -> String {
         let rows = (1..).zip(&check.runs).map(|(number, run)| row(number, run));
         text.push_str(&layout(&RUNS, rows, screen));
     }
-    // The deciding runs have the same findings: those of the last one are printed. A clean run prints
-    // what healthy filesystems in use print.
+    // The deciding runs have the same findings: only those of the last one are printed. A clean
+    // run's findings are left out: checkers also print them for healthy filesystems in use.
     let decides = |run: &&wire::CheckRun| {
         run.mode == check.mode && run.ballot() == Ballot::Findings && !run.findings.is_empty()
     };
@@ -104,7 +104,7 @@ pub(crate) fn one(check: &wire::Check, screen: &Screen) -> String {
     text
 }
 
-/// With the output of each run.
+/// One check with the output of each run.
 pub(crate) fn in_full(check: &wire::Check, screen: &Screen) -> String {
     let mut text = one(check, screen);
     text.push_str(&format!(

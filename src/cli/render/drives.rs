@@ -29,7 +29,7 @@ pub(crate) fn table(drives: &[wire::Drive], screen: &Screen) -> String {
     layout(&COLUMNS, sorted.into_iter().map(row), screen)
 }
 
-/// Bad before suspect before unknown before good.
+/// The sort order: bad before suspect before unknown before good.
 pub(crate) fn rank(health: i32) -> u8 {
     match wire::Health::try_from(health) {
         Ok(wire::Health::Bad) => 0,

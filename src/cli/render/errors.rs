@@ -4,7 +4,7 @@ use crate::api::wire;
 use crate::cli::render::{counted, labelled};
 use crate::cli::screen::{Screen, escape_control};
 
-/// Label and text of each line; none without errors in the log.
+/// Label and text of each line; empty if the log contains no errors.
 pub(crate) fn lines(errors: &[wire::ErrorTally], screen: &Screen) -> Vec<(&'static str, String)> {
     labelled("kernel log", errors.iter().map(|it| line(it, screen))).collect()
 }

@@ -68,8 +68,8 @@ pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     text
 }
 
-/// Each node once in full. A node above several others (an array, a volume on two disks) is named
-/// again and marked.
+/// Prints each node in full once. A node above several others (an array, a volume on two disks) is
+/// named again and marked.
 fn branch<'a>(
     node: &'a wire::ChainNode,
     depth: usize,

@@ -45,7 +45,7 @@ pub(crate) fn subject(finding: &wire::Finding) -> String {
     }
 }
 
-/// All of them with evidence; empty without findings.
+/// All findings with their evidence; empty without findings.
 pub(crate) fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
     if findings.is_empty() {
         return String::new();
@@ -54,7 +54,7 @@ pub(crate) fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
     format!("\n{}{all}", heading("findings", screen))
 }
 
-/// The finding, its evidence verbatim, what would clear it and what to do.
+/// The finding, its evidence verbatim, the condition that clears it, and the action.
 pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
     let (word_of_severity, tone) = severity(finding);
     let status = enum_label(finding.status().as_str_name(), "FINDING_STATUS_");
@@ -86,7 +86,7 @@ pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
             escape_control(&evidence.source),
             screen.date_time(evidence.time.as_ref())
         ));
-        // Verbatim: neither cut nor wrapped.
+        // Evidence is verbatim: neither cut nor wrapped.
         for line in evidence.text.lines() {
             text.push_str(&format!("              | {}\n", escape_control(line)));
         }
@@ -102,7 +102,7 @@ pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
     if !finding.clears_when.is_empty() {
         text.push_str(&labelled_text("clears", &finding.clears_when, screen));
     }
-    // The reasons this program knows; a newer daemon may have more.
+    // This program has no text for reasons that only a newer daemon has.
     if let Ok(reason) = finding.reason.parse::<Reason>() {
         text.push_str(&labelled_text("to do", reason.action(), screen));
     }

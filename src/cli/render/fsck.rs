@@ -12,7 +12,7 @@ const FINDINGS: [Column; 3] = [
     column("KIND", 12, 2),
     column("TEXT", 30, 0),
 ];
-/// Findings of a run that are shown; JSON has more.
+/// Maximum number of a run's findings that are shown; JSON has more.
 const MAX_FINDINGS: usize = 20;
 
 pub(crate) fn text(fsck: &FsckAnalysis, screen: &Screen) -> String {

@@ -20,7 +20,7 @@ const EVENTS: [Column; 4] = [
     column("DEVICE", 0, 0),
     column("TEXT", 30, 0),
 ];
-/// Events that are shown; JSON has more.
+/// Maximum number of events that are shown; JSON has more.
 const MAX_EVENTS: usize = 20;
 
 pub(crate) fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {

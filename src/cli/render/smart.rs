@@ -24,7 +24,7 @@ const ATTRIBUTES: [Column; 8] = [
     column("FAILED", 0, 0),
     column("RAW", 8, 0),
 ];
-/// Self-tests that are shown; JSON has more.
+/// Maximum number of self-tests that are shown; JSON has more.
 const MAX_SELF_TESTS: usize = 5;
 
 /// `36 °C`, for the table of drives.
@@ -37,7 +37,7 @@ pub(crate) fn temperature(drive: &wire::Drive) -> String {
         .unwrap_or_default()
 }
 
-/// Empty if the drive is not polled for SMART data.
+/// The SMART section; empty if the drive is not polled for SMART data.
 pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
     let Some(smart) = &drive.smart else {
         return String::new();
@@ -158,7 +158,7 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
     }
 }
 
-/// `, 12 more than on …, changed 2 h ago`; nothing of a value that was always so.
+/// `, 12 more than on …, changed 2 h ago`; empty for a value that never changed.
 fn change_text(value: &wire::SmartValue, unit: &str, screen: &Screen) -> String {
     let since = screen.ago(value.first_time.as_ref());
     let changed = value

@@ -6,9 +6,9 @@ use crate::api::wire::source_state::State;
 use crate::cli::render::{counted, drives, findings, heading, volumes, wrapped};
 use crate::cli::screen::{Screen, Tone, escape_control, severity};
 
-/// Findings shown before "and N more".
+/// Maximum number of findings before "and N more".
 const MAX_SHOWN: usize = 12;
-/// Drives and volumes listed when all is good.
+/// Maximum number of drives and volumes that are listed when all is good.
 const MAX_BRIEF_ROWS: usize = 10;
 
 pub(crate) struct StatusView<'a> {
@@ -27,7 +27,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// The monitoring-plugin convention.
+    /// Exit codes of the monitoring-plugin convention.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Verdict::Good => 0,
@@ -38,8 +38,8 @@ impl Verdict {
     }
 }
 
-/// Critical before warning before unknown before good. The daemon's own verdict is over drives and
-/// volumes; findings about other block devices are added to it. Acknowledged findings and drives
+/// Critical before warning before unknown before good. The daemon's own verdict covers drives and
+/// volumes; findings about other block devices are added here. Acknowledged findings and drives
 /// under maintenance do not count.
 pub(crate) fn verdict(view: &StatusView) -> Verdict {
     let node = match view.node.health() {
@@ -128,7 +128,7 @@ fn verdict_line(view: &StatusView, screen: &Screen) -> String {
 
 fn problems(view: &StatusView, screen: &Screen) -> String {
     let mut text = String::new();
-    // The daemon's order: what counts first, worst first.
+    // The daemon's order: counted findings first, worst first.
     for finding in view.findings.iter().take(MAX_SHOWN) {
         let (word, tone) = severity(finding);
         let since = screen.ago(finding.since.as_ref());
@@ -176,7 +176,7 @@ fn problems(view: &StatusView, screen: &Screen) -> String {
     text
 }
 
-/// What the daemon cannot observe, and what that means.
+/// The gaps in the daemon's observations, and their consequences.
 fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
     let mut lines = Vec::new();
     for source in &node.sources {
@@ -246,7 +246,7 @@ fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
     }
     for (label, tone, line) in lines {
         let body = wrapped(&format!("{label}{line}"), "  ", screen);
-        // Only the label is coloured; it is the beginning of the first line.
+        // Only the label is colored; it is the beginning of the first line.
         let plain_label = format!("  {}", escape_control(label.trim_end()));
         match body.strip_prefix(&plain_label) {
             Some(rest) => text.push_str(&format!(
@@ -259,7 +259,7 @@ fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
     text
 }
 
-/// What is unknown while a source gives nothing.
+/// The consequence when a source provides nothing.
 fn gap_consequence(source: &str) -> &'static str {
     match source {
         "udev" => "added and removed drives are not noticed",

@@ -28,7 +28,7 @@ pub(crate) fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
     layout(&COLUMNS, sorted.into_iter().map(row), screen)
 }
 
-/// The pods that use the volume, else where it is mounted.
+/// The pods that use the volume, otherwise its mount point.
 fn mount_point(volume: &wire::Volume) -> String {
     let mut pods: Vec<String> = volume.pods.iter().map(pod).collect();
     pods.dedup();

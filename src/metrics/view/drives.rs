@@ -81,7 +81,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         "Incidents in the kernel log, by class; restarts at 0 after a long time without incidents.";
     let mut family = families.counter("diskvitals_io_errors", None, help)?;
     for (id, drive) in drives() {
-        // All classes, so that the first incident is an increase.
+        // All classes have a series, so that the first incident is an increase.
         for class in Class::ALL
             .into_iter()
             .filter(|class| !class.is_filesystem_class())

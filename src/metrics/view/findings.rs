@@ -1,4 +1,4 @@
-//! Families about active findings, acknowledged ones included; those that count are marked.
+//! Families about active findings, acknowledged ones included; counted findings are marked.
 
 use std::fmt;
 

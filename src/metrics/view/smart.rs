@@ -13,7 +13,7 @@ use crate::model::smart::history::Metric;
 use crate::model::smart::report::{Attribute, Body, Nvme, SmartReport};
 use crate::model::snapshot::{Presence, Snapshot};
 
-/// The last reported value of each metric. Percent are written as a ratio, the base unit.
+/// The last reported value of each metric. Percentages are written as a ratio, the base unit.
 const METRICS: [(Metric, &str, &str); 17] = [
     (
         Metric::Pending,
@@ -179,7 +179,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     attributes(families, &reported)
 }
 
-/// Of now, or not at all: a drive that sleeps or does not answer has none.
+/// Only current temperatures: a drive that sleeps or does not respond has none.
 fn temperatures(
     families: &mut Families<'_>,
     reported: &[(&str, &SmartFacts, &SmartReport)],
@@ -241,7 +241,7 @@ fn lifetime(
             .power_on_hours
             .map(|hours| hours.saturating_mul(3600))
     })?;
-    // NVM Express Base 2.0, figure 207: thousands of 512 bytes.
+    // NVM Express Base 2.0, figure 207: the unit is a thousand blocks of 512 bytes.
     let family = families.counter(
         "diskvitals_smart_written",
         Some(&BYTES),
@@ -283,7 +283,7 @@ fn lifetime(
     Ok(())
 }
 
-/// At most one of each number: 255 a drive.
+/// At most one attribute of each number: 255 per drive.
 fn attributes(
     families: &mut Families<'_>,
     reported: &[(&str, &SmartFacts, &SmartReport)],

@@ -1,4 +1,4 @@
-//! Families about volumes: users, drives below, health, usage.
+//! Families about volumes: users, underlying drives, health, usage.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,7 +98,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         "Incidents in the kernel log about the volume's filesystem and its own device, by class.";
     let mut family = families.counter("diskvitals_volume_errors", None, help)?;
     for (id, volume) in volumes() {
-        // All classes, so that the first incident is an increase.
+        // All classes have a series, so that the first incident is an increase.
         for class in Class::ALL {
             let tally = volume.errors.as_ref().and_then(|errors| errors.get(class));
             family.count(
@@ -110,7 +110,8 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     checks(families, snapshot)
 }
 
-/// A pair without names if no pod uses the volume; a pod without a known name by its uid.
+/// The pods of the volume. One pair without names if no pod uses the volume; a pod without a known
+/// name is named by its uid.
 fn pods(facts: &VolumeFacts) -> BTreeSet<(Cow<'_, str>, Cow<'_, str>)> {
     let mut pods: BTreeSet<_> = facts
         .pods
@@ -126,7 +127,7 @@ fn pods(facts: &VolumeFacts) -> BTreeSet<(Cow<'_, str>, Cow<'_, str>)> {
     pods
 }
 
-/// Figures of a volume that does not answer are outdated: they are left out until it answers.
+/// Figures of a volume that does not respond are outdated: they are left out until it responds.
 fn fresh_usage(volume: &Volume) -> Option<&Usage> {
     match &volume.usage {
         VolumeUsage::Mounted {
@@ -197,7 +198,7 @@ fn usage(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     Ok(())
 }
 
-/// The newest check of each volume that is over.
+/// The newest check of each volume that has ended.
 fn checks(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     let mut newest: BTreeMap<&VolumeId, (&Check, CheckVerdict)> = BTreeMap::new();
     for check in snapshot.checks.values() {

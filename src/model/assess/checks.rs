@@ -15,22 +15,22 @@ use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Evidence, Severity, Verdict};
 use crate::model::policy::Policy;
 
-/// Lines of one run that are shown as evidence.
+/// Maximum number of lines of one run that are shown as evidence.
 const MAX_EVIDENCE_LINES: usize = 5;
-/// EXT4_ERR_EFSBADCRC and EXT4_ERR_EFSCORRUPTED (fs/ext4/ext4.h): what `last_error_errcode` in
-/// /sys/fs/ext4/NAME says.
+/// EXT4_ERR_EFSBADCRC and EXT4_ERR_EFSCORRUPTED (fs/ext4/ext4.h): values of `last_error_errcode` in
+/// /sys/fs/ext4/NAME.
 const EXT4_CORRUPTED: [&str; 2] = ["4", "5"];
 
 /// A check has shown that the filesystem is damaged. BAD; DATA_LOSS where structures or data are
-/// damaged and not bookkeeping alone. Clears with a later CLEAN check of at least the same
-/// strength, or a new filesystem on the device.
+/// damaged and not only bookkeeping. Clears with a later CLEAN check of at least the same strength,
+/// or a new filesystem on the device.
 pub(crate) fn corrupted(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
     let checks = facts.checks_of(known).map(AsRef::as_ref);
     verdict_of(latest_unrefuted(checks, CheckVerdict::Corrupted))
 }
 
 /// Live runs showed the same findings each time. SUSPECT. Clears with any later CLEAN check; a
-/// later CORRUPTED one says more.
+/// later CORRUPTED one replaces it.
 pub(crate) fn suspect(input: &VolumeInput) -> Option<Verdict> {
     let checks = || {
         input
@@ -45,10 +45,10 @@ pub(crate) fn suspect(input: &VolumeInput) -> Option<Verdict> {
     verdict_of(latest_unrefuted(checks(), CheckVerdict::Suspected))
 }
 
-/// The same of a device that carries no volume now, by what was checked on it.
+/// The same for a device that carries no volume now, from the checks of the device.
 pub(crate) fn device(facts: &Facts, name: &str) -> Option<Verdict> {
     let uuid = facts.device_uuid(name);
-    // Another filesystem may be on it by now: only what is certain to be the same counts.
+    // Another filesystem may be on the device by now: only one that is certainly the same counts.
     let same = |check: &&Check| {
         check.target.device == name && uuid.is_some() && check.target.uuid.as_ref() == uuid
     };
@@ -59,7 +59,7 @@ pub(crate) fn device(facts: &Facts, name: &str) -> Option<Verdict> {
     ))
 }
 
-/// When a check last found it clean where nothing moved: what the kernel said before is over.
+/// When a check of at least frozen strength was last clean: earlier kernel reports are resolved.
 pub(crate) fn last_clean_check(facts: &Facts, known: &KnownVolume) -> Option<Timestamp> {
     let clean = facts.checks_of(known).filter(|check| {
         check.verdict == Some(CheckVerdict::Clean) && check.mode.at_least(Mode::Frozen)
@@ -67,8 +67,8 @@ pub(crate) fn last_clean_check(facts: &Facts, known: &KnownVolume) -> Option<Tim
     clean.filter_map(|check| check.started).max()
 }
 
-/// What the kernel says of a mounted filesystem: with any of it nothing is run. The source of each
-/// is the finding's own evidence.
+/// Kernel evidence about a mounted filesystem; any of it prevents a check. The source of each
+/// signal is the finding's own evidence.
 pub(crate) fn signals(
     facts: &Facts,
     known: &KnownVolume,
@@ -80,7 +80,7 @@ pub(crate) fn signals(
         let Some(Verdict::Raised(raised)) = verdict else {
             return;
         };
-        // What redundancy has put right is no damage now.
+        // Damage that redundancy has repaired does not count.
         if kind == SignalKind::Corrupted && raised.severity < Severity::Bad {
             return;
         }
@@ -117,7 +117,7 @@ pub(crate) fn signals(
     signals
 }
 
-/// The superblock's count of errors since it was made or last repaired: e2fsck sets it back.
+/// The superblock's count of errors since mkfs or the last repair: e2fsck resets it.
 fn ext4_error_count(facts: &Facts, known: &KnownVolume) -> Option<FilesystemSignal> {
     let history = facts.filesystem_counters(known, "ext4")?;
     let (_, errors) = history
@@ -149,15 +149,15 @@ fn ext4_error_count(facts: &Facts, known: &KnownVolume) -> Option<FilesystemSign
     })
 }
 
-/// The newest check with this verdict that no later CLEAN one of at least its strength takes back.
+/// The newest check with this verdict that no later CLEAN check of at least its strength refutes.
 fn latest_unrefuted<'a>(
     checks: impl Iterator<Item = &'a Check>,
     verdict: CheckVerdict,
 ) -> Option<&'a Check> {
     let all: Vec<&Check> = checks.filter(|check| check.ended.is_some()).collect();
     let is_refuted = |found: &Check| {
-        // A live check ends CORRUPTED only by the kernel's evidence, which is no weaker than a
-        // frozen run.
+        // A live check ends CORRUPTED only by the kernel's evidence, which is as strong as a frozen
+        // run.
         let strength = if found.mode == Mode::Live && verdict == CheckVerdict::Corrupted {
             Mode::Frozen
         } else {
@@ -186,7 +186,7 @@ fn verdict_of(check: Option<&Check>) -> Option<Verdict> {
         .filter(|signal| signal.kind == SignalKind::Corrupted)
         .map(|signal| signal.evidence.clone())
         .collect();
-    // Where the kernel reports corruption, what a checker found meanwhile proves nothing.
+    // While the kernel reports corruption, a checker's findings prove nothing.
     let runs = check.runs.iter().map(AsRef::as_ref);
     let deciding: Vec<&Run> = runs
         .filter(|run| {

@@ -1,4 +1,4 @@
-//! Rules about drives, and what volumes inherit from them.
+//! Rules about drives, and the verdicts that volumes inherit from them.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel_log::event::Class;
 use crate::model::volume::{Impact, Stack, VolumeFacts};
 
-/// The drive is in no scan any more. Source: the inventory (sysfs, udev).
-/// INFO when nothing stood on it when it went, or when all that stood on it runs whole without it;
-/// else BAD, inaccessible. Clears when a scan shows the drive again, under whatever name; without a
-/// load also after `forget_missing_after`.
+/// No scan lists the drive any more. Source: the inventory (sysfs, udev). INFO when no volume was
+/// on it when it was removed, or when all its volumes run complete without it; otherwise BAD,
+/// inaccessible. Clears when a scan lists the drive again, under any name; without volumes also
+/// after `forget_missing_after`.
 pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
     let (Context { facts, policy, now }, known) = (input.context, input.known);
     let Some(since) = known.missing_since else {
@@ -46,7 +46,7 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
         return raised(INFO, message, proof, clears, Some(since));
     }
     if let Some(controller) = &known.facts.location.raid_controller {
-        // A member that went, or a hot spare that was pulled: only the controller knows which.
+        // A failed member or a pulled hot spare: only the controller can distinguish them.
         let slot = known.facts.location.slot.as_deref().unwrap_or("its place");
         let text = format!(
             "{name} ({id}) was last listed at {last_seen}, and {slot} is empty since {since}"
@@ -68,7 +68,7 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
     raised(INACCESSIBLE, message, proof, clears, Some(since))
 }
 
-/// A drive that the store remembers is not present before a scan has shown it.
+/// A drive that the store remembers is not present before a scan has listed it.
 fn clear_if_scanned(facts: &Facts) -> Option<Verdict> {
     match facts.inventory.error() {
         Some(error) => unknown(error),
@@ -76,8 +76,7 @@ fn clear_if_scanned(facts: &Facts) -> Option<Verdict> {
     }
 }
 
-/// Everything it carried is present, is on other drives, and its redundancy reports no missing
-/// member.
+/// All its volumes are present and on other drives, and their redundancy reports no missing member.
 fn volumes_intact_without(facts: &Facts, drive: &KnownDrive) -> bool {
     let intact = |volume: &KnownVolume| {
         let drives = &volume.facts.drive_ids;
@@ -101,10 +100,10 @@ fn layers_intact(facts: &Facts, devices: &[String]) -> bool {
     })
 }
 
-/// The kernel knows the drive and does not talk to it. Source: SCSI `device/state`, NVMe `state`.
+/// The kernel lists the drive and has taken it offline. Source: SCSI `device/state`, NVMe `state`.
 /// BAD, inaccessible: at once for `offline`, `transport-offline` and `dead`; for states that error
 /// recovery passes through (`blocked`, `quiesce`, `resetting`, `connecting`…) after
-/// `offline_after`. With several paths only when every one is off. Clears when one path works.
+/// `offline_after`. With several paths only when every path is offline. Clears when one path works.
 pub(crate) fn offline(input: &DriveInput) -> Option<Verdict> {
     let (Context { facts, policy, now }, known) = (input.context, input.known);
     if known.missing_since.is_some() {
@@ -124,7 +123,7 @@ pub(crate) fn offline(input: &DriveInput) -> Option<Verdict> {
         .min()?
     {
         StateClass::Normal => return Some(Verdict::Clear),
-        // Nothing is raised while it may still recover, and an older finding is not over.
+        // Nothing is raised while the drive may still recover, and an older finding stays.
         StateClass::Recovering if !waited => {
             return unknown("the kernel is trying to recover the drive");
         }
@@ -149,7 +148,7 @@ pub(crate) fn offline(input: &DriveInput) -> Option<Verdict> {
     raised(INACCESSIBLE, message, proof, clears, since)
 }
 
-/// The kernel log's records from when it gave the drive up, around that time.
+/// The records of the kernel log around the time when the kernel took the drive offline.
 fn removal_records(facts: &Facts, known: &KnownDrive, when: Timestamp) -> Vec<Evidence> {
     let near = Duration::from_secs(120);
     facts
@@ -176,8 +175,8 @@ fn classify_state(state: &str) -> StateClass {
     }
 }
 
-/// Each path with the kernel's state of it; for a drive without devices, or whose devices have no
-/// state, the drive's own.
+/// Each path with its state in the kernel; the drive's own state if it has no devices, or its
+/// devices have no state.
 fn path_states(drive: &DriveFacts) -> Vec<(&str, &str)> {
     let devices: Vec<(&str, &str)> = drive
         .devices
@@ -206,11 +205,11 @@ fn state_file(drive: &DriveFacts, device: &str) -> String {
     }
 }
 
-/// Drives beneath the volume have findings of their own. Source: this node's judgement of its
-/// drives, and the stack between. SUSPECT, degraded, while redundancy covers them, or they are only
-/// suspect, or they sit behind a RAID controller; BAD when the volume is on a bad one:
-/// inaccessible when that is missing or offline, else degraded. Clears when no drive beneath has an
-/// adverse finding.
+/// Drives below the volume have their own findings. Source: this node's judgement of its drives,
+/// and the layers between. SUSPECT, degraded, while redundancy covers them, or they are only
+/// suspect, or they are behind a RAID controller. BAD when the volume depends on a bad one:
+/// inaccessible when that drive is missing or offline, otherwise degraded. Clears when no drive
+/// below has an adverse finding.
 pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
     let (Context { facts, now, .. }, failing) = (input.context, input.failing_drives);
     let volume = &input.known.facts;
@@ -274,9 +273,9 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
     raised(level, message, proof, clears, since)
 }
 
-/// It sits behind the RAID controller that provides a logical disk of the volume. The controller
-/// does not tell which logical disk the drive is a part of, nor what redundancy covers: so it makes
-/// the volume suspect and no more.
+/// Whether the drive is behind the RAID controller that provides a logical disk of the volume. The
+/// controller does not report which logical disk the drive is part of, nor what redundancy covers,
+/// so the drive makes the volume SUSPECT at most.
 fn shares_controller_with(facts: &Facts, drive: &KnownDrive, volume: &VolumeFacts) -> bool {
     let controller = drive.facts.location.raid_controller.as_deref();
     let Some(host) = controller.and_then(|controller| controller.rsplit("host").next()) else {

@@ -1,8 +1,8 @@
-//! Rules about drives from what the kernel's log has said of them. One incident is a suspicion;
-//! repetition is a verdict.
+//! Rules about drives from the errors in the kernel log. One incident is a suspicion; repeated
+//! incidents are a verdict.
 //!
-//! How bad it is follows from the record of incidents alone, as of the latest of them; time only
-//! ends it. So the same log gives the same verdict whenever it is read.
+//! The severity follows only from the recorded incidents, as of the latest of them; time only ends
+//! a finding. So the same log gives the same verdict whenever it is read.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) fn media_errors(input: &DriveInput) -> Option<Verdict> {
         |tally| {
             let episodes = tally.episodes_within(errors.window);
             // An address beyond the end, a protection tag or a target in software may cause the
-            // same report, so one proves little; many prove more.
+            // same report. So one report is weak evidence; many are stronger.
             if !is_confirmed_by_drive(input.known, tally) && episodes < errors.bad_timeouts as usize
             {
                 return (Severity::Suspect, None);
@@ -41,9 +41,9 @@ pub(crate) fn media_errors(input: &DriveInput) -> Option<Verdict> {
     )
 }
 
-/// Errors of the block layer whose cause no record names. As media errors; a drive that is reached
-/// over a network is SUSPECT at most, since the path to it is the likelier cause. Errors while a
-/// drive is being lost are reported by DriveMissing.
+/// Errors of the block layer, if no record names their cause. Levels as for media errors; a drive
+/// that is reached over a network is SUSPECT at most, because the path is the likelier cause.
+/// Errors during the removal of a drive are reported by DriveMissing.
 pub(crate) fn io_errors(input: &DriveInput) -> Option<Verdict> {
     let tally = input.errors.and_then(|history| history.get(Class::Io));
     if tally.is_some_and(|tally| coincides_with_removal(input.known, tally)) {
@@ -60,8 +60,8 @@ pub(crate) fn io_errors(input: &DriveInput) -> Option<Verdict> {
     })
 }
 
-/// Commands that were not answered. SUSPECT from one incident; BAD from `bad_timeouts` episodes
-/// within `window`, and never over a network.
+/// Commands that timed out. SUSPECT from one incident; BAD from `bad_timeouts` episodes within
+/// `window`, and never over a network.
 pub(crate) fn timeouts(input: &DriveInput) -> Option<Verdict> {
     let errors = &input.context.policy.errors;
     judge(
@@ -79,8 +79,8 @@ pub(crate) fn timeouts(input: &DriveInput) -> Option<Verdict> {
     )
 }
 
-/// Resets of the drive, its link or its controller. SUSPECT at most, since a cable, a power supply
-/// or an adapter does this to a good drive.
+/// Resets of the drive, its link or its controller. SUSPECT at most, because a cable, a power
+/// supply or an adapter can reset a good drive.
 pub(crate) fn resets(input: &DriveInput) -> Option<Verdict> {
     judge(input, Class::Reset, "was reset", |_| {
         (Severity::Suspect, None)
@@ -94,7 +94,7 @@ pub(crate) fn link_errors(input: &DriveInput) -> Option<Verdict> {
     })
 }
 
-/// `rule`: the severity, and why it is that severe.
+/// `rule` returns the severity and its reason.
 fn judge(
     input: &DriveInput,
     class: Class,
@@ -134,12 +134,12 @@ fn severity_of(input: &DriveInput, tally: &ErrorTally) -> (Severity, Option<Stri
     (severity, Some(why))
 }
 
-/// Something between the drive and the host is known, or more likely, to have caused it.
+/// A part between the drive and the host caused the error, or is the more likely cause.
 fn may_be_transport(known: &KnownDrive, tally: &ErrorTally) -> bool {
     tally.blame == Blame::No || known.facts.transport.is_remote()
 }
 
-/// The last error came with the drive's removal: within a minute before, or after.
+/// The last error belongs to the drive's removal: within a minute before it, or after it.
 fn coincides_with_removal(known: &KnownDrive, tally: &ErrorTally) -> bool {
     let began = tally.episodes.last().copied().unwrap_or(tally.first.time);
     known
@@ -169,7 +169,7 @@ pub(crate) fn raised_until_quiet(
     )
 }
 
-/// As messages name it; a missing drive has no kernel name.
+/// The drive's name in messages; a missing drive has no kernel name.
 pub(crate) fn name(known: &KnownDrive) -> String {
     match known.missing_since {
         None => format!("drive {} ({})", known.facts.id, known.facts.name),
@@ -177,13 +177,13 @@ pub(crate) fn name(known: &KnownDrive) -> String {
     }
 }
 
-/// The drive's own word, or that of what plays the drive: a hypervisor's disk has nobody else to
-/// say it.
+/// The drive itself reported the error. A hypervisor's disk has no other component that could
+/// report it, so each of its errors counts.
 pub(crate) fn is_confirmed_by_drive(known: &KnownDrive, tally: &ErrorTally) -> bool {
     tally.blame == Blame::Yes || known.facts.kind == DriveKind::Virtual
 }
 
-/// Seen to be over, or not to be told: `None` while it is not over.
+/// Clear if quiet for long enough, unknown if the log has gaps; `None` while it is not over.
 pub(crate) fn quiet_verdict(
     context: Context,
     tally: &ErrorTally,

@@ -1,5 +1,5 @@
-//! Rules about volumes from what the kernel's log and its notices have said of the filesystem, and
-//! of the sectors beneath it.
+//! Rules about volumes from the kernel log and fanotify notices: errors of the filesystem, and of
+//! the sectors below it.
 
 use jiff::Timestamp;
 
@@ -48,10 +48,10 @@ pub(crate) fn errors(input: &VolumeInput) -> Option<Verdict> {
 }
 
 /// The filesystem found its own structures or data to be wrong (ext4's EFSCORRUPTED and EFSBADCRC,
-/// XFS's verifiers, btrfs's checksums, dm-verity and dm-integrity). BAD, degraded: that data is
-/// lost is for a check to prove. SUSPECT where redundancy put all of it right. Clears after
-/// `bad_quiet_after` without another. Also BAD while XFS itself calls some of its metadata sick.
-/// And what checks have shown (`checks::corrupted`), which may be proof of lost data.
+/// XFS's verifiers, btrfs's checksums, dm-verity and dm-integrity). BAD, degraded: only a check can
+/// prove that data is lost. SUSPECT where redundancy repaired all of it. Clears after
+/// `bad_quiet_after` without another. Also BAD while XFS reports some of its metadata as sick.
+/// Results of checks (`checks::corrupted`) are merged; they may prove data loss.
 pub(crate) fn corrupted(input: &VolumeInput) -> Option<Verdict> {
     merge(
         kernel_corrupted(input),
@@ -59,7 +59,7 @@ pub(crate) fn corrupted(input: &VolumeInput) -> Option<Verdict> {
     )
 }
 
-/// What the kernel itself reports, less what a later check of the whole has found clean.
+/// The kernel's own reports, unless a later check of the whole filesystem was clean.
 pub(crate) fn kernel_corrupted(input: &VolumeInput) -> Option<Verdict> {
     let (facts, known) = (input.context.facts, input.known);
     if let Some(sick) = xfs_sick(facts, known) {
@@ -81,8 +81,8 @@ pub(crate) fn kernel_corrupted(input: &VolumeInput) -> Option<Verdict> {
     raised_until_quiet(input.context, tally, severity, &what)
 }
 
-/// What a checker would have seen: the words of ext4 and XFS on their own structures. btrfs speaks
-/// of data as well, dm-verity and dm-integrity of blocks: of those a checker knows nothing.
+/// Corruption that a checker would find: reports of ext4 and XFS about their own structures. btrfs
+/// also reports data, and dm-verity and dm-integrity report blocks; a checker does not test these.
 fn is_metadata_corruption(tally: &ErrorTally) -> bool {
     let own = |text: &str| {
         ["EXT4-fs", "EXT3-fs", "EXT2-fs", "XFS ("]
@@ -92,8 +92,8 @@ fn is_metadata_corruption(tally: &ErrorTally) -> bool {
     own(&tally.first.text) && own(&tally.last.text)
 }
 
-/// XFS remembers what it found to be wrong until a repair or an unmount (`sick` of
-/// XFS_IOC_FSGEOMETRY; xfs_health.h).
+/// XFS stores what it found to be wrong until a repair or an unmount (`sick` of XFS_IOC_FSGEOMETRY;
+/// xfs_health.h).
 fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
     let memory = facts.filesystem_counters(known, "xfs")?;
     let set: Vec<_> = memory
@@ -114,9 +114,9 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
     Some(raised(BAD, message, proof, clears, Some(at)))
 }
 
-/// The filesystem has stopped itself. Sources: the kernel's log, and the superblock option
-/// `shutdown` (ext4, XFS and btrfs of newer kernels). BAD, inaccessible. Clears when it is
-/// unmounted, or answers again where the log alone told of it.
+/// The filesystem has stopped itself. Sources: the kernel log, and the superblock option `shutdown`
+/// (ext4, XFS and btrfs of newer kernels). BAD, inaccessible. Clears when it is unmounted; if only
+/// the log reported it, also when the filesystem responds again.
 pub(crate) fn shutdown(input: &VolumeInput) -> Option<Verdict> {
     let (facts, volume) = (input.context.facts, &input.known.facts);
     let marked = volume
@@ -164,10 +164,10 @@ fn is_accessible_since(facts: &Facts, volume: &VolumeFacts, time: Timestamp) -> 
     })
 }
 
-/// Reads or writes of the volume's own device failed, or sectors of a drive beneath that lie in the
-/// volume and that nothing else holds. SUSPECT; BAD when a sector fails again, from `bad_sectors`
-/// distinct sectors or `bad_episodes` episodes within `window`: then, where the drive itself said
-/// that it could not read them, DATA_LOSS: nobody else has them. Clears after `quiet_after` (BAD:
+/// Reads or writes of the volume's own device failed, or sectors of an underlying drive that are in
+/// the volume and have no redundant copy. SUSPECT. BAD when a sector fails again, from
+/// `bad_sectors` distinct sectors or `bad_episodes` episodes within `window`; also DATA_LOSS if the
+/// drive itself reported them unreadable: no other copy exists. Clears after `quiet_after` (BAD:
 /// `bad_quiet_after`).
 pub(crate) fn io_errors(input: &VolumeInput) -> Option<Verdict> {
     let (errors, facts) = (&input.context.policy.errors, &input.known.facts);
@@ -237,7 +237,7 @@ impl ErrorSource<'_> {
     }
 }
 
-/// What a drive's failing sectors mean for a volume in which they lie, and that stands on this
+/// The errors of a drive's failing sectors that are in the volume, if the volume depends on this
 /// drive alone.
 fn drive_error_sources<'a>(input: &VolumeInput<'a>, id: &DriveId) -> Vec<ErrorSource<'a>> {
     let (Context { facts, policy, .. }, known) = (input.context, input.known);
@@ -248,7 +248,7 @@ fn drive_error_sources<'a>(input: &VolumeInput<'a>, id: &DriveId) -> Vec<ErrorSo
     };
     let source = |class: Class| {
         let tally = errors.get(class)?;
-        // What failed before this volume existed was not its data.
+        // Errors from before this volume existed did not affect its data.
         let is_inside = |failed: &&FailedSector| {
             let (device, sector) = (&failed.device, failed.sector);
             failed.last >= known.first_seen
@@ -280,8 +280,8 @@ fn drive_error_sources<'a>(input: &VolumeInput<'a>, id: &DriveId) -> Vec<ErrorSo
         .collect()
 }
 
-/// Log records about a device that carries no volume: a filesystem whose mount failed, an array or
-/// a mapping whose reads fail. As the volumes' rules, and SUSPECT at most where nothing uses it.
+/// Log records about a device that carries no volume: failed mounts of its filesystem, failed reads
+/// of an array or a mapping. Levels as for volumes, but SUSPECT at most if it is unused.
 pub(crate) fn device(context: Context, name: &str) -> [(Reason, Option<Verdict>); 3] {
     let errors = context.facts.errors(&Subject::Device(name.to_owned()));
     let verdict = |classes: &[Class], what: &str| {

@@ -6,9 +6,9 @@ use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Health, Severity, Subject};
 use crate::model::observation::Observation;
 
-/// Health from the worst finding that is active and from whether a source should have answered and
-/// did not.
-/// What is known to be bad or suspect stays so; only a subject without findings is unknown.
+/// Health from the worst active finding, and from whether a source should have reported and did
+/// not.
+/// A subject that is known to be bad or suspect stays so; only one without findings is unknown.
 pub(crate) fn health(worst: Option<Severity>, unknown: bool) -> Health {
     match worst {
         Some(Severity::Bad) => Health::Bad,
@@ -18,8 +18,8 @@ pub(crate) fn health(worst: Option<Severity>, unknown: bool) -> Health {
     }
 }
 
-/// Which source should have reported on this subject and did not, with its error; `None` when all
-/// that apply have answered (or need not yet).
+/// The source that should have reported on this subject and did not, with its error; `None` when
+/// all that apply have reported (or need not yet).
 pub(crate) fn health_unknown(facts: &Facts, subject: &Subject) -> Option<String> {
     match subject {
         Subject::Drive(id) => {
@@ -55,7 +55,7 @@ fn layer(facts: &Facts, name: &str) -> Option<String> {
     ))
 }
 
-/// No mount of it was probed well, and one could not be probed.
+/// No probe of its mounts gave a result, and at least one failed.
 fn probes(facts: &Facts, known: &KnownVolume) -> Option<String> {
     if known.facts.block {
         return None;

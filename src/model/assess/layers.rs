@@ -13,17 +13,17 @@ use crate::model::graph::stack::{btrfs_tolerance, tolerance};
 use crate::model::observation::Observation;
 use crate::model::volume::VolumeFacts;
 
-/// What one layer reports; the worst one counts for a volume over several.
+/// The state of one layer; for a volume over several layers, the worst one counts.
 struct Degradation {
     level: Level,
     message: String,
     evidence: Vec<Evidence>,
 }
 
-/// An array beneath the volume is short of members. Sources: md's sysfs, dm-raid's status, btrfs'
-/// devinfo.
-/// SUSPECT, degraded, while what is left carries the data; BAD, inaccessible, when more is lost
-/// than the level survives or the array does not run. Clears when every array is whole again.
+/// An array below the volume lacks members. Sources: md's sysfs, dm-raid's status, btrfs' devinfo.
+/// SUSPECT, degraded, while the remaining members carry the data; BAD, inaccessible, when more are
+/// lost than the level survives or the array does not run. Clears when every array is complete
+/// again.
 pub(crate) fn raid_degraded(input: &VolumeInput) -> Option<Verdict> {
     let (facts, volume) = (input.context.facts, &input.known.facts);
     match btrfs(facts, volume) {
@@ -42,10 +42,10 @@ pub(crate) fn raid(facts: &Facts, devices: &[String]) -> Option<Verdict> {
     })
 }
 
-/// The thin pool below the volume is nearly or wholly used, in data or in metadata. Source:
+/// The thin pool below the volume is nearly or fully used, in data or in metadata. Source:
 /// dm-thin's status. SUSPECT, degraded, from `suspect_percent`; BAD from `bad_percent` until below
 /// `suspect_percent`; BAD, inaccessible, when the pool is out of space, read-only or failed. Clears
-/// below `clear_percent` in a pool that takes writes.
+/// below `clear_percent` in a pool that accepts writes.
 pub(crate) fn thin_pool_full(input: &VolumeInput) -> Option<Verdict> {
     let volume = &input.known.facts;
     thin(input.context, &volume.devices, input.active)
@@ -89,10 +89,10 @@ pub(crate) fn paths(facts: &Facts, devices: &[String]) -> Option<Verdict> {
     )
 }
 
-/// A good scan shows no such layer below the volume (any more).
+/// Clear if a good scan shows no layer of this kind below the volume.
 fn clear_without_layer(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
     let inventory = facts.inventory.value()?;
-    // A device that the scan lists and whose state has not been read yet may be such a layer.
+    // A device that the scan lists and whose state has not been read yet may be of this kind.
     let pending = volume.devices.iter().any(|name| {
         let device = inventory.devices.get(name);
         device.is_some_and(|device| matches!(device.layer, Layer::Md { .. } | Layer::Dm { .. }))
@@ -219,8 +219,8 @@ fn md_array(name: &str, at: Timestamp, md: &MdState) -> Option<Degradation> {
     })
 }
 
-/// Legs: `A` in sync, `a` being filled, `D` dead, `-` missing. While a new RAID synchronizes for
-/// the first time (`resync`), `a` is no loss.
+/// Legs: `A` in sync, `a` being filled, `D` dead, `-` missing. During the first synchronization of
+/// a new RAID (`resync`), `a` is not a loss.
 fn dm_raid(name: &str, at: Timestamp, state: &LayerState) -> Option<Degradation> {
     let LayerState::DmRaid {
         level: raid,
@@ -252,7 +252,7 @@ fn dm_raid(name: &str, at: Timestamp, state: &LayerState) -> Option<Degradation>
     })
 }
 
-/// `None`: no btrfs; `Err`: a btrfs with all its members, or one that cannot be told.
+/// `None`: not a btrfs. `Err`: a btrfs with all its members, or one in an unknown state.
 fn btrfs(facts: &Facts, volume: &VolumeFacts) -> Option<Result<Degradation, Verdict>> {
     let device = volume.device.as_ref()?;
     let fs = facts.inventory()?.btrfs_of(device)?;
@@ -274,7 +274,7 @@ fn btrfs(facts: &Facts, volume: &VolumeFacts) -> Option<Result<Degradation, Verd
     let all = fs.devices.len() + missing as usize;
     let source = format!("/sys/fs/btrfs/{uuid}/devinfo");
     Some(Ok(Degradation {
-        // It is mounted, so it serves what it can; what had no second copy is gone with the member.
+        // It is mounted, so its readable data is available; data without a second copy is lost.
         level: if lost { BAD } else { SUSPECT },
         message: format!("the btrfs {uuid} ({names}) runs without {missing} of its {all} devices"),
         evidence: vec![evidence(source, at, format!("missing: {missing}"))],

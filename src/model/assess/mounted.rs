@@ -1,4 +1,4 @@
-//! Rules about what should be mounted, its device, and whether it answers.
+//! Rules about expected mounts, their devices, and whether the mounted volumes respond.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, ProbeError};
 use crate::model::volume::{ExpectedMount, MountRole};
 
-/// A mount that was there and went: longer than the kubelet needs from an unmount to the removal of
-/// its record.
+/// Grace for a mount that disappeared: longer than the kubelet needs from an unmount to the removal
+/// of its record.
 pub(crate) const VANISHED_GRACE: Duration = Duration::from_secs(10);
-/// A device is scanned for within this time after it has been mounted.
+/// A device is scanned within this time after it has been mounted.
 const SCAN_GRACE: Duration = Duration::from_secs(5);
 
-/// The mount's block device is in no scan while the filesystem is in use, or the volume went with
-/// its drive.
+/// No scan lists the mount's block device while the filesystem is in use, or the volume was removed
+/// with its drive.
 /// Source: mountinfo's device number against /sys/class/block. BAD, inaccessible. Clears when the
-/// device is there again or nothing is mounted.
+/// device is listed again or nothing is mounted.
 pub(crate) fn device_missing(input: &VolumeInput) -> Option<Verdict> {
     let (Context { facts, now, .. }, known) = (input.context, input.known);
     let volume = &known.facts;
@@ -83,12 +83,12 @@ pub(crate) fn device_missing(input: &VolumeInput) -> Option<Verdict> {
     raised(INACCESSIBLE, message, proof, clears, since)
 }
 
-/// Nothing is mounted at the staging path that the kubelet's record, or this node's own of a volume
-/// that it provides, names. Sources: vol_data.json, the attachment's record, mountinfo. Judged for
-/// drivers of which some volume is or was mounted at its staging path: others stage without a
-/// mount, or not at all. SUSPECT, degraded, while a pod's own mount is there (it works until it is
-/// published anew); else BAD, inaccessible. After `not_mounted_after`, or ten seconds when it had
-/// been there. Clears when it is mounted or the record is gone.
+/// Nothing is mounted at the staging path that the kubelet's record, or this node's own record of a
+/// volume that it provides, names. Sources: vol_data.json, the attachment's record, mountinfo.
+/// Judged only for drivers of which some volume is or was mounted at its staging path: others stage
+/// without a mount, or not at all. SUSPECT, degraded, while a pod's own mount exists (it works
+/// until it is published again); otherwise BAD, inaccessible. Raised after `not_mounted_after`, or
+/// after ten seconds if it was mounted before. Clears when it is mounted or the record is removed.
 pub(crate) fn staging_not_mounted(input: &VolumeInput) -> Option<Verdict> {
     let (facts, known) = (input.context.facts, input.known);
     let missing: Vec<_> = missing_mounts(known, MountRole::Staging).collect();
@@ -106,8 +106,8 @@ pub(crate) fn staging_not_mounted(input: &VolumeInput) -> Option<Verdict> {
         .any(|mount| mount.record.is_none() || was_mounted(mount))
         || facts.volumes.values().any(stages);
     if !driver_stages && !missing.is_empty() {
-        // A driver without NodeStageVolume: the kubelet makes the record and the folder all the
-        // same (csi_attacher.go, MountDevice).
+        // A driver without NodeStageVolume: the kubelet still creates the record and the folder
+        // (csi_attacher.go, MountDevice).
         return unknown("no volume of this driver has been seen mounted at its staging path");
     }
     let published = known.facts.has_mount_of(MountRole::Pod);
@@ -120,7 +120,7 @@ pub(crate) fn staging_not_mounted(input: &VolumeInput) -> Option<Verdict> {
 
 /// Nothing is mounted at a pod's path that the kubelet's record, or this node's own, names. Sources
 /// and times as for the staging path. BAD, inaccessible: the pod writes elsewhere. Clears when it
-/// is mounted or the record is gone.
+/// is mounted or the record is removed.
 pub(crate) fn not_mounted(input: &VolumeInput) -> Option<Verdict> {
     expected_mounts(input, MountRole::Pod, INACCESSIBLE)
 }
@@ -138,7 +138,7 @@ fn expected_mounts(input: &VolumeInput, role: MountRole, level: Level) -> Option
     let driver = known.facts.driver.as_ref()?;
     let missing: Vec<&ExpectedMount> = missing_mounts(known, role).collect();
     let is_own = |mounts: &[&ExpectedMount]| mounts.iter().all(|mount| mount.record.is_none());
-    // What this node has mounted itself needs no record of the kubelet.
+    // Mounts that this node has made itself need no record of the kubelet.
     let kubelet = facts
         .kubelet
         .error()
@@ -158,8 +158,8 @@ fn expected_mounts(input: &VolumeInput, role: MountRole, level: Level) -> Option
                 policy.not_mounted_after
             };
             let is_over = |time| elapsed(absent.since, time) >= grace;
-            // The record must have been read after that time as well: the kubelet unmounts first
-            // and removes its record then.
+            // The record must also have been read after that time: the kubelet unmounts first and
+            // then removes its record.
             let recorded = mount.record.is_none() || facts.kubelet.at().is_some_and(is_over);
             recorded && is_over(now)
         })
@@ -209,9 +209,9 @@ fn expected_mounts(input: &VolumeInput, role: MountRole, level: Level) -> Option
 /// The mounted volume answers statfs, open or readdir with an error. Source: the probe of each of
 /// its mounts.
 /// BAD, inaccessible, for an error of the volume (EIO, ENOTCONN, ESTALE, EUCLEAN, ESHUTDOWN,
-/// ENODEV…). What only forbids looking (EACCES, EPERM, ELOOP), what is ours (ENOMEM, EMFILE…) and
-/// ENOENT (unmounted a moment ago) raise nothing.
-/// Clears when every mount has answered both questions well, or none is left.
+/// ENODEV…). Errors that only deny access (EACCES, EPERM, ELOOP), our own errors (ENOMEM, EMFILE…)
+/// and ENOENT (unmounted a moment ago) raise nothing.
+/// Clears when every mount has answered both calls without an error, or no mount is left.
 pub(crate) fn not_accessible(input: &VolumeInput) -> Option<Verdict> {
     let (facts, volume) = (input.context.facts, &input.known.facts);
     if volume.block {
@@ -289,8 +289,8 @@ pub(crate) fn probe_errors(probe: &MountProbe) -> impl Iterator<Item = &ProbeErr
         .chain(probe.readdir.as_ref().err())
 }
 
-/// Errors that the volume itself gives, as against those that forbid the asker to look or come of
-/// the asker's own want (numbers of include/uapi/asm-generic/errno{,-base}.h).
+/// Errors of the volume itself. Other errors deny access to the caller, or come from the caller's
+/// own lack of resources (numbers of include/uapi/asm-generic/errno{,-base}.h).
 pub(crate) fn is_volume_error(errno: i32) -> bool {
     const EPERM: i32 = 1;
     const ENOENT: i32 = 2;
@@ -325,7 +325,7 @@ pub(crate) fn is_volume_error(errno: i32) -> bool {
     )
 }
 
-/// The mount that a lookup of `path` ends in: the last of those listed there.
+/// The mount that a lookup of `path` reaches: the last one listed for that path.
 pub(crate) fn mount_at<'a>(facts: &'a Facts, path: &HostPath) -> Option<&'a Mount> {
     let dev = facts.probes.mounts().get(path).map(|target| target.dev);
     let mut mounts = facts.mount_table()?.mounts.iter().rev();

@@ -1,4 +1,4 @@
-//! Whether a filesystem that refuses writes was made so by the kernel or by somebody who wanted it.
+//! Whether the kernel or a person made a filesystem read-only.
 
 use crate::model::assess::errors::log_evidence;
 use crate::model::assess::filesystem::tally;
@@ -10,15 +10,15 @@ use crate::model::finding::Verdict;
 use crate::model::kernel_log::event::Class;
 use crate::model::volume::VolumeMount;
 
-/// The filesystem (its superblock) is read-only although nobody asked for that. Source: mountinfo's
-/// two sets of options. BAD, degraded: `emergency_ro`, and the log's own record of it, are always
-/// the kernel's word; `ro` is the kernel's doing when the mount's own option is `rw`, because
-/// mount(8) sets both at a mount and at a remount, and an error handler (ext4's errors=remount-ro)
-/// only the superblock's. Not when fstab asks for `ro`, when a mount turned `ro` along with the
-/// filesystem, or when the whole filesystem was mounted `ro` to begin with; a read-only bind mount
-/// is no such sign when it was one while the filesystem was writable. Network filesystems are not
-/// judged. The log's record (an aborted journal, `Remounting filesystem read-only`) counts where
-/// the superblock does not say so, until the filesystem is mounted anew or remounted. Clears when
+/// The filesystem (its superblock) is read-only although this was not requested. Source:
+/// mountinfo's two sets of options. BAD, degraded: `emergency_ro`, and the log's own record of it,
+/// always come from the kernel. `ro` comes from the kernel when the mount's own option is `rw`:
+/// mount(8) sets both at a mount and at a remount, an error handler (ext4's errors=remount-ro) only
+/// the superblock's. Not raised when fstab contains `ro`, when a mount became `ro` together with
+/// the filesystem, or when the whole filesystem was mounted `ro` initially; a read-only bind mount
+/// is no evidence of this if it existed while the filesystem was writable. Network filesystems are
+/// not judged. The log's record (an aborted journal, `Remounting filesystem read-only`) counts if
+/// the superblock does not show it, until the filesystem is mounted again or remounted. Clears when
 /// the filesystem is writable or is not mounted.
 pub(crate) fn read_only(input: &VolumeInput) -> Option<Verdict> {
     let (facts, known) = (input.context.facts, input.known);
@@ -60,8 +60,8 @@ pub(crate) fn read_only(input: &VolumeInput) -> Option<Verdict> {
     let how = match (emergency, plain) {
         (Some(_), _) => "refuses writes after an error (emergency_ro)",
         (None, Some(_)) => "has been made read-only by the kernel, not by a remount",
-        // ext4 goes on saying `rw`: after an aborted journal until somebody writes, and in some
-        // kernels for good (ext4_handle_error(), fs/ext4/super.c).
+        // ext4 keeps showing `rw`: after an aborted journal until the next write, and in some
+        // kernels permanently (ext4_handle_error(), fs/ext4/super.c).
         (None, None) => "refuses writes: the kernel has made it read-only",
     };
     let (kind, device) = (volume.filesystem_name(), volume.device_name());
@@ -76,7 +76,7 @@ pub(crate) fn read_only(input: &VolumeInput) -> Option<Verdict> {
     )
 }
 
-/// Somebody asked for it.
+/// A person requested the read-only state.
 fn is_requested(facts: &Facts, known: &KnownVolume) -> bool {
     let fstab = facts.mount_table().map_or(&[][..], |table| &table.fstab);
     let in_fstab = |mount: &VolumeMount| {
@@ -85,8 +85,8 @@ fn is_requested(facts: &Facts, known: &KnownVolume) -> bool {
             .iter()
             .any(|entry| entry.mount_point == mount.path && entry.options.iter().any(is_ro))
     };
-    // A whole mount comes before a bind mount of one of its folders, and the shortest before the
-    // longer ones.
+    // The primary mount: a whole mount comes before a bind mount of one of its folders, and the
+    // shortest path before the longer ones.
     let primary = known.facts.mounts.iter().min_by_key(|mount| {
         (
             mount.root.as_bytes() != b"/",

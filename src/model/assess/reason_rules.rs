@@ -1,7 +1,7 @@
 //! Which rule raises which reason.
 //!
 //! In: a drive or a volume with the facts and limits. Out: its verdict for one reason. The match in
-//! `rule` names every reason: one that nothing can raise does not compile.
+//! `rule` names every reason, so a reason that no rule raises does not compile.
 
 use std::collections::BTreeMap;
 
@@ -23,15 +23,15 @@ type DriveRule = fn(&DriveInput) -> Option<Verdict>;
 type VolumeRule = fn(&VolumeInput) -> Option<Verdict>;
 
 enum Rule {
-    /// Raised by SMART alone: `smart::rules::RULES`.
+    /// Raised only by SMART: `smart::rules::RULES`.
     Smart,
-    /// Joined with the verdict of SMART, where SMART has a rule for the same reason.
+    /// Merged with the verdict of SMART, if SMART has a rule for the same reason.
     Drive(DriveRule),
     Volume(VolumeRule),
     DriveAndVolume(DriveRule, VolumeRule),
 }
 
-/// What every rule is given.
+/// The input of every rule.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub facts: &'a Facts,
@@ -73,7 +73,7 @@ impl<'a> DriveInput<'a> {
 pub(crate) struct VolumeInput<'a> {
     pub context: Context<'a>,
     pub known: &'a KnownVolume,
-    /// How severe the active finding of this reason is.
+    /// The severity of the active finding of this reason.
     pub active: Option<Severity>,
     pub failing_drives: &'a BTreeMap<DriveId, DriveFailure>,
 }

@@ -1,8 +1,8 @@
 //! Rules about drives from their SMART reports: `model::smart::rules` judges a report, this module
 //! decides whether a report still counts.
 //!
-//! A drive is judged by its answer. A drive that sleeps is judged by its last answer, with its age.
-//! A query that failed clears nothing and raises nothing.
+//! A drive is judged by its response. A sleeping drive is judged by its last response, with its
+//! age. A failed query clears nothing and raises nothing.
 
 use jiff::Timestamp;
 
@@ -26,7 +26,7 @@ pub(crate) enum SmartAssessment<'a> {
         known: &'a KnownDrive,
         smart: &'a SmartFacts,
         hits: Vec<RuleHit>,
-        /// Why it is unknown whether the last report is still true of the drive; None: it is.
+        /// Why the last report may no longer be true of the drive; None: it is true.
         outdated: Option<String>,
     },
 }
@@ -45,7 +45,7 @@ impl<'a> SmartAssessment<'a> {
         };
         let outdated = match &smart.outcome {
             _ if known.missing_since.is_some() => Some("the drive is missing".to_owned()),
-            // A report that the store remembers counts until the drive has been queried.
+            // A report from the store counts until the drive has been queried.
             None | Some((_, SmartOutcome::Report | SmartOutcome::Standby { .. })) => None,
             Some((
                 _,
@@ -62,7 +62,7 @@ impl<'a> SmartAssessment<'a> {
         }
     }
 
-    /// The verdict of the last report on one reason; nothing where SMART has no rule for it.
+    /// The verdict of the last report on one reason; None if SMART has no rule for it.
     pub(crate) fn verdict(&self, reason: Reason) -> Option<Verdict> {
         if !RULES.iter().any(|rule| rule.reason == reason) {
             return None;
@@ -82,13 +82,13 @@ impl<'a> SmartAssessment<'a> {
             (None, Some(hit)) => raise(hit, report, *at, smart, known),
             (None, None) => Some(Verdict::Clear),
             (Some(why), Some(_)) => unknown(why),
-            // The last report had cleared it already. A finding from the kernel log is for the log
-            // to clear.
+            // The last report had cleared it already. A finding from the kernel log is cleared by
+            // the log.
             (Some(_), None) => None,
         }
     }
 
-    /// The drive did not answer smartctl in time.
+    /// The drive did not respond to smartctl in time.
     pub(crate) fn timed_out(&self) -> Option<Verdict> {
         match self {
             SmartAssessment::Ignored => Some(Verdict::Clear),
@@ -106,8 +106,8 @@ impl<'a> SmartAssessment<'a> {
         }
     }
 
-    /// A drive whose interface counts damaged transfers has commands fail and time out for that
-    /// reason: such errors make the drive SUSPECT at most.
+    /// If a drive's interface counts damaged transfers, its commands fail and time out for that
+    /// reason: these errors make the drive SUSPECT at most.
     pub(crate) fn blame_link(&self, verdict: Option<Verdict>) -> Option<Verdict> {
         let SmartAssessment::Asked { hits, .. } = self else {
             return verdict;
@@ -137,7 +137,7 @@ fn raise(
     smart: &SmartFacts,
     known: &KnownDrive,
 ) -> Option<Verdict> {
-    // A moment and not an age: a message that moves with the clock would be news for ever.
+    // A fixed time and not an age: a message with an age would change at each assessment.
     let asleep = match &smart.outcome {
         Some((_, SmartOutcome::Standby { .. })) => {
             format!(" (as of {at}; the drive is in standby and is not woken)")
@@ -156,8 +156,8 @@ fn raise(
     raised((hit.severity, hit.status), message, proof, clears, None)
 }
 
-/// The drive has not answered in time: its users wait as well. Clears with its next answer,
-/// whatever that is.
+/// The drive has not responded in time, so its users wait too. Clears with its next response,
+/// whatever it contains.
 fn timed_out(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     let (since, text) = match (&smart.stuck, &smart.outcome) {
         (Some(stuck), _) => {
@@ -172,7 +172,7 @@ fn timed_out(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
         }
         (None, Some((at, SmartOutcome::TimedOut { why }))) => (*at, why.clone()),
         (None, Some((_, SmartOutcome::Failed { why }))) => return unknown(why),
-        // Any answer clears it, standby too.
+        // Any response clears it, standby too.
         (None, Some(_)) => return Some(Verdict::Clear),
         (None, None) => return None,
     };
@@ -181,7 +181,7 @@ fn timed_out(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     raised(SUSPECT, message, proof, "it answers", Some(since))
 }
 
-/// Information only, and only where people expect SMART: on a drive of platters or flash.
+/// INFO only, and only on drives with expected SMART support: disks and flash.
 fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     match &smart.outcome {
         Some((at, SmartOutcome::NotApplicable { why, hint })) if is_physical(&known.facts) => {
@@ -200,7 +200,7 @@ fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     }
 }
 
-/// Why the drive's health is unknown; None where it answered, sleeps, has no SMART, or was not
+/// Why the drive's health is unknown; None if it responded, sleeps, has no SMART, or was not
 /// queried yet.
 pub(crate) fn health_unknown(facts: &Facts, known: &KnownDrive) -> Option<String> {
     // Its controller lists all its drives before any of them is queried.

@@ -9,10 +9,10 @@ use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::Usage;
 
-/// What an unprivileged user can still write is less than `raise_percent` and `raise_bytes`.
-/// Source: statfs of any of its mounts. SUSPECT, degraded; BAD when nothing is left, until half of
-/// a limit is free. Clears above `clear_percent` or twice `raise_bytes`. Filesystems that are
-/// read-only and those without a size are not judged.
+/// The space that is available to unprivileged users is less than `raise_percent` and
+/// `raise_bytes`. Source: statfs of any of its mounts. SUSPECT, degraded; BAD when nothing is left,
+/// until half of a limit is free. Clears above `clear_percent` or twice `raise_bytes`. Filesystems
+/// that are read-only or without a size are not judged.
 pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
     let (path, at, usage) = match newest_usage(input)? {
         Ok(measured) => measured,
@@ -101,8 +101,8 @@ fn statfs_evidence(path: &HostPath, at: Timestamp, usage: &Usage) -> Evidence {
 
 type MeasuredUsage<'a> = (&'a HostPath, Timestamp, &'a Usage);
 
-/// The newest good statfs among the volume's mounts; `Err` is a verdict that needs no figures,
-/// `None` that nothing applies yet.
+/// The newest good statfs among the volume's mounts. `Err` is a verdict that needs no figures;
+/// `None`: nothing applies yet.
 fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<MeasuredUsage<'a>, Verdict>> {
     let (facts, volume) = (input.context.facts, &input.known.facts);
     if volume.block {
@@ -117,7 +117,7 @@ fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<MeasuredUsage<'a>,
     let mounts = volume.mounts.iter();
     let probes = mounts.filter_map(|mount| Some((&mount.path, facts.probes.get(&mount.path)?)));
     // All its mounts show the same filesystem. The newest figures count; while their mount cannot
-    // be asked any more, older ones of another mount are no answer.
+    // be probed, older figures of another mount do not replace them.
     let mut newest: Option<(MeasuredUsage<'a>, Option<String>)> = None;
     let mut silent = None;
     for (path, probe) in probes {

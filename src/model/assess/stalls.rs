@@ -1,4 +1,4 @@
-//! Rules about what does not return in time: probes, queries of layers, and I/O.
+//! Rules about operations that do not return in time: probes, queries of layers, and I/O.
 
 use jiff::Timestamp;
 
@@ -11,7 +11,7 @@ use crate::model::observation::Observation;
 use crate::model::probe::StuckProbe;
 
 /// A probe of one of the volume's mounts has not returned in its time. Source: the prober.
-/// BAD, inaccessible. Clears when the probe, or a later one, returns, or the mount is gone.
+/// BAD, inaccessible. Clears when this probe or a later one returns, or the mount is removed.
 pub(crate) fn volume_probe(input: &VolumeInput) -> Option<Verdict> {
     let (facts, volume) = (input.context.facts, &input.known.facts);
     if volume.block {
@@ -57,7 +57,7 @@ pub(crate) fn volume_probe(input: &VolumeInput) -> Option<Verdict> {
 
 /// A query of the state of an md or dm device has not returned in its time. Source: the layers'
 /// reader.
-/// BAD, inaccessible: the device is suspended or its I/O hangs. Clears when it is answered.
+/// BAD, inaccessible: the device is suspended or its I/O hangs. Clears when the query returns.
 pub(crate) fn layer_probe(name: &str, layer: &LayerFacts) -> Option<Verdict> {
     if let Some(stuck) = &layer.stuck {
         let message = format!(
@@ -94,7 +94,7 @@ fn timed_out(message: String, source: String, stuck: &StuckProbe) -> Option<Verd
 pub(crate) fn io_stalled(input: &VolumeInput) -> Option<Verdict> {
     let (Context { facts, policy, .. }, volume) = (input.context, &input.known.facts);
     if volume.devices.is_empty() {
-        // Removed with its device, or nothing local below it: the counters do not exist any more.
+        // Removed with its device, or no local device below it: the counters no longer exist.
         return (volume.device_gone || volume.mounts.is_empty()).then_some(Verdict::Clear);
     }
     let at = match facts.disk_io.stats() {

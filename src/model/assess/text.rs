@@ -6,12 +6,12 @@ use crate::model::finding::{Evidence, FindingDetails, Severity, Status, Verdict}
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 
-/// CSI's limit; one longer message freezes a pod's status.
+/// CSI's limit; a longer message would stop updates of a pod's status.
 pub(crate) const MAX_MESSAGE: usize = 1024;
-/// Evidence is verbatim, and still bounded: a status line of a thousand paths proves no more.
+/// Evidence is verbatim but bounded: a status line of a thousand paths proves no more.
 const MAX_EVIDENCE_TEXT: usize = 4096;
 
-/// The text, or as much of it as fits into `limit` bytes, closed by `…`.
+/// The text, or the part of it that fits into `limit` bytes, ended by `…`.
 pub(crate) fn truncate(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
@@ -20,7 +20,7 @@ pub(crate) fn truncate(text: &str, limit: usize) -> String {
     format!("{}…", &text[..end])
 }
 
-/// How bad a finding is, and what it means for the data.
+/// The severity of a finding, and its meaning for the data.
 pub(crate) type Level = (Severity, Status);
 
 pub(crate) const INFO: Level = (Severity::Info, Status::Information);
@@ -102,12 +102,12 @@ pub(crate) fn format_bytes(amount: u64) -> String {
     format!("{scaled:.1} {}", UNITS[unit])
 }
 
-/// `part` in percent of `whole`, rounded down; a whole of nothing has no percent.
+/// `part` in percent of `whole`, rounded down; None if `whole` is 0.
 pub(crate) fn percent(part: u64, whole: u64) -> Option<u64> {
     (whole > 0).then(|| (u128::from(part) * 100 / u128::from(whole)) as u64)
 }
 
-/// The first few, and how many more.
+/// The first few items, and the number of the others.
 pub(crate) fn join_limited<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     match items.len() {

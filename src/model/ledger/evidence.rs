@@ -1,9 +1,9 @@
-//! Which records a finding keeps: the first, and the latest ones. The same source saying the same
-//! text again is no new record.
+//! Selects the records that a finding keeps: the first, and the latest ones. The same text from the
+//! same source is not a new record.
 
 use crate::model::finding::{Evidence, MAX_EVIDENCE};
 
-/// Of a new finding.
+/// The evidence of a new finding.
 pub(crate) fn first(evidence: &[Evidence]) -> Vec<Evidence> {
     match distinct(evidence).as_slice() {
         [] => Vec::new(),
@@ -14,13 +14,12 @@ pub(crate) fn first(evidence: &[Evidence]) -> Vec<Evidence> {
     }
 }
 
-/// `kept` with what `new` adds; None when it adds nothing.
+/// `kept` with the new records of `new`; None if there are none.
 pub(crate) fn add(kept: &[Evidence], new: &[Evidence]) -> Option<Vec<Evidence>> {
     let Some((first_kept, rest)) = kept.split_first() else {
         return (!new.is_empty()).then(|| first(new));
     };
-    // Bounded before it is compared, so that saying a long list twice changes nothing the second
-    // time.
+    // Cut before it is compared, so that adding a long list again changes nothing.
     let others: Vec<&Evidence> = distinct(new)
         .into_iter()
         .filter(|record| !same(record, first_kept))

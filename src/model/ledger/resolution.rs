@@ -1,5 +1,5 @@
-//! Resolves several verdicts on one subject and reason to one, whatever their order: raised counts
-//! before unknown, unknown before clear, and of two raised ones the worse.
+//! Resolves several verdicts on one subject and reason to one, in any order: raised counts before
+//! unknown, unknown before clear, and of two raised ones the worse.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -39,8 +39,8 @@ fn rank(verdict: &Verdict) -> u8 {
     }
 }
 
-/// Total, so that the order of verdicts does not matter; beyond severity and status it has no
-/// meaning.
+/// A total order, so that the order of verdicts does not matter; beyond severity and status it has
+/// no meaning.
 fn compare_raised(a: &FindingDetails, b: &FindingDetails) -> Ordering {
     let record = |evidence: &Evidence| {
         (

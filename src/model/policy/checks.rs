@@ -1,5 +1,5 @@
-//! The policy of filesystem checks: what is allowed on which volume, when, and within which limits.
-//! The configuration's `[checks]`.
+//! The policy of filesystem checks: which are allowed on which volume, when, and within which
+//! limits. The configuration's `[checks]`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::model::path::HostPath;
 use crate::model::policy::{optional_seconds, seconds};
 use crate::model::volume::VolumeFacts;
 
-/// Two frozen runs that are closer could show the same passing state twice (docs/checks.md).
+/// Two closer frozen runs could show the same temporary state twice (docs/checks.md).
 const MIN_FROZEN_GAP: Duration = Duration::from_secs(60);
-/// A check costs reading of all metadata.
+/// A check reads all metadata, which is expensive.
 const MIN_INTERVAL: Duration = Duration::from_secs(3600);
 
 fn interval_too_short(key: &'static str, interval: Duration) -> Option<(&'static str, String)> {
@@ -28,20 +28,20 @@ fn interval_too_short(key: &'static str, interval: Duration) -> Option<(&'static
     })
 }
 
-/// Whether writers may be held for the length of one run.
+/// Whether writers may be held during one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Permission {
     #[default]
     Never,
-    /// Only in a check that asks for it (`check --freeze`).
+    /// Only in a check that requests it (`check --freeze`).
     OnDemand,
-    /// In scheduled checks as well.
+    /// Also in scheduled checks.
     Scheduled,
 }
 
 impl Permission {
-    /// `asked`: the check itself asks for it; `scheduled`: nobody asked, it was due.
+    /// `asked`: the request includes it. `scheduled`: the check has no request, it was due.
     pub(crate) fn allows(self, asked: bool, scheduled: bool) -> bool {
         match self {
             Permission::Never => false,
@@ -55,41 +55,41 @@ impl Permission {
 #[serde(default, deny_unknown_fields)]
 pub struct CheckPolicy {
     pub freeze: Permission,
-    /// Snapshots of logical volumes (LVM) as the source of a check.
+    /// Whether snapshots of logical volumes (LVM) may be the source of a check.
     pub snapshot: Permission,
-    /// Live runs of which all must show the same before a live ext4 is suspected; at least 3.
+    /// Live runs that must all agree before a live ext4 is suspected; at least 3.
     pub runs: u32,
-    /// Longest time for which writers may be held; a live run must have fitted it before.
+    /// Maximum time for holding writers; a live run must have needed less before.
     #[serde(with = "seconds")]
     pub budget: Duration,
-    /// Between two frozen runs, at least; not less than 60 s (docs/checks.md).
+    /// Minimum time between two frozen runs; at least 60 s (docs/checks.md).
     #[serde(with = "seconds")]
     pub frozen_gap: Duration,
-    /// How often volumes are checked by themselves; None: never.
+    /// Interval of scheduled checks; None: never.
     #[serde(with = "optional_seconds", skip_serializing_if = "Option::is_none")]
     pub interval: Option<Duration>,
     /// Scheduled checks are spread over this time.
     #[serde(with = "seconds")]
     pub jitter: Duration,
-    /// For a run that is not frozen.
+    /// Time limit of a run that is not frozen.
     #[serde(with = "seconds")]
     pub timeout: Duration,
     /// Address space of a checker, in bytes.
     pub memory_bytes: u64,
-    /// What a live run may read in a second; 0: as fast as it can.
+    /// Read rate of a live run in bytes per second; 0: no limit.
     pub read_bytes_per_second: u64,
-    /// Checks of which runs go on at a time, on the whole node.
+    /// Checks that may run at a time, on the whole node.
     pub at_once: u32,
-    /// Checks that wait; more are refused.
+    /// Checks that may wait; more are refused.
     pub max_queued: u32,
-    /// A scheduled check does not begin while tasks waited for I/O more than so many percent of the
-    /// last minute (`some avg60` of /proc/pressure/io); where the kernel does not say, while a
-    /// drive beneath was busy for more than so many.
+    /// A scheduled check does not start while tasks waited for I/O for more than this percentage of
+    /// the last minute (`some avg60` of /proc/pressure/io). If the kernel does not report it, the
+    /// busy time of an underlying drive is used.
     pub max_io_pressure: u8,
-    /// Checks that are kept for each filesystem.
+    /// Number of checks that are stored for each filesystem.
     pub keep: u32,
     pub tools: Tools,
-    /// The first that matches counts.
+    /// The first match counts.
     #[serde(rename = "policy", skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<VolumeCheckPolicy>,
 }
@@ -117,7 +117,7 @@ impl Default for CheckPolicy {
     }
 }
 
-/// The programs, absolute; looked for where distributions put them when not given.
+/// Absolute paths of the programs; a missing one is searched in the usual places of distributions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tools {
@@ -131,7 +131,7 @@ pub struct Tools {
     pub lvm: Option<PathBuf>,
 }
 
-/// What differs for some volumes. What is not given is as in `[checks]`.
+/// Differences for some volumes. Missing values are taken from `[checks]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VolumeCheckPolicy {
@@ -148,7 +148,7 @@ pub struct VolumeCheckPolicy {
     pub calendar: Option<Calendar>,
 }
 
-/// What holds for one volume.
+/// The policy in force for one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EffectiveCheckPolicy {
     pub freeze: Permission,
@@ -156,12 +156,12 @@ pub(crate) struct EffectiveCheckPolicy {
     pub runs: u32,
     pub budget: Duration,
     pub schedule: Option<Schedule>,
-    /// The pattern that matched, `[checks]` where none did.
+    /// The pattern that matched; `[checks]` if none did.
     pub policy: String,
 }
 
 impl CheckPolicy {
-    /// The key and what is wrong with its value.
+    /// The key, and the problem with its value.
     pub(crate) fn validation_error(&self) -> Option<(&'static str, String)> {
         let out_of_range = |key, value: u32, least: u32, most: u32| {
             let wrong = !(least..=most).contains(&value);
@@ -233,7 +233,7 @@ impl CheckPolicy {
             .or(own)
     }
 
-    /// By the first pattern that matches one of the volume's names.
+    /// The policy of the first pattern that matches one of the volume's names.
     pub(crate) fn for_volume(&self, volume: &VolumeFacts) -> EffectiveCheckPolicy {
         let mut names: Vec<HostPath> = vec![HostPath::from(volume.id.as_str())];
         names.extend(
@@ -246,7 +246,7 @@ impl CheckPolicy {
         self.for_names(&names)
     }
 
-    /// By the policy alone; neither frozen nor forced.
+    /// The terms by the policy alone; neither frozen nor forced.
     pub(crate) fn terms(&self, rules: &EffectiveCheckPolicy) -> CheckTerms {
         CheckTerms {
             runs: rules.runs,
@@ -261,7 +261,7 @@ impl CheckPolicy {
         }
     }
 
-    /// A device that is no volume is known by its name (`/dev/sdb1`).
+    /// The policy for a device that is not a volume, by its name (`/dev/sdb1`).
     pub(crate) fn for_names(&self, names: &[HostPath]) -> EffectiveCheckPolicy {
         let fits = |pattern: &String| {
             names

@@ -1,5 +1,5 @@
-//! The limits of SMART's rules, with their defaults, and what is set for single models or drives.
-//! The configuration's `[smart.limits]` and `[[smart.override]]`.
+//! The limits of the SMART rules, with their defaults and the overrides for single models or
+//! drives. The configuration's `[smart.limits]` and `[[smart.override]]`.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::model::graph::mounts;
 use crate::model::policy::{optional_seconds, seconds};
 use crate::model::reason::Reason;
 
-/// Where smartctl is unless another path is configured. It is not used for a recorded tree, whose
-/// drives it would not find.
+/// Default path of smartctl. It is not used for a recorded tree: smartctl would not find its
+/// drives.
 pub(crate) const DEFAULT_SMARTCTL: &str = "/usr/sbin/smartctl";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct SmartPolicy {
     pub overrides: Vec<SmartOverride>,
 }
 
-/// What holds for one drive.
+/// The SMART policy in force for one drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DriveSmartPolicy {
     pub limits: SmartLimits,
@@ -28,16 +28,16 @@ pub(crate) struct DriveSmartPolicy {
     pub ignore_attributes: Vec<u8>,
 }
 
-/// The limits, and the same with each of them left out.
+/// Defines the limits, and a variant in which each limit is optional.
 macro_rules! limits {
     ($($(#[doc = $doc:literal])* $name:ident = $default:literal;)*) => {
-        /// Each with what it means and where its default comes from. A limit of 0 switches its rule
-        /// off.
+        /// Each limit with its meaning and the source of its default. A limit of 0 switches its
+        /// rule off.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct SmartLimits {
-            /// How far back growth counts. As long as `[errors] window`, within which errors of the
-            /// kernel's log add up.
+            /// The period in which growth counts. As long as `[errors] window`, in which errors of
+            /// the kernel log are added up.
             #[serde(with = "seconds")]
             pub growth_window: Duration,
             $($(#[doc = $doc])* pub $name: u64,)*
@@ -49,8 +49,7 @@ macro_rules! limits {
             }
         }
 
-        /// The limits that are set otherwise for some drives; what is not given is as in
-        /// `[smart.limits]`.
+        /// Limits that differ for some drives; missing values are taken from `[smart.limits]`.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct SmartLimitOverrides {
@@ -71,20 +70,19 @@ macro_rules! limits {
 }
 
 limits! {
-    /// A counter grows when it rose at this many separate times within the window (an hour and more
-    /// apart): one incident, however large, is not growth.
+    /// A counter grows when it increased at this many separate times within the window (an hour or
+    /// more apart): one incident, however large, is not growth.
     growth_occasions = 2;
     /// Reallocated sectors or blocks, grown defects: SUSPECT. Drives with one fail within 60 days
     /// 14 times as often as those without (Pinheiro, Weber, Barroso: Failure Trends in a Large Disk
     /// Drive Population, FAST 2007, 3.5.2).
     reallocated_suspect = 1;
-    /// The same: BAD. Below what trips the makers' own thresholds: WD's have been seen tripped at
-    /// 1,265 and Hitachi's at 1,975; Seagate's trip at 2,620 (36 of 100, of 4,095 spares). On SSDs
-    /// only where the attribute's own scale has fallen as well: how many spare blocks they have
-    /// differs widely.
+    /// The same: BAD. Below the makers' own thresholds: WD's tripped at 1,265 and Hitachi's at
+    /// 1,975; Seagate's trip at 2,620 (36 of 100, of 4,095 spares). On SSDs only if the attribute's
+    /// own scale has also fallen: their number of spare blocks differs widely.
     reallocated_bad = 1000;
-    /// The same, this many more within the window, at `growth_occasions`: BAD. Our choice: at this
-    /// pace `reallocated_bad` is ten weeks away.
+    /// An increase of this many within the window, at `growth_occasions`: BAD. Our choice: at this
+    /// rate `reallocated_bad` is reached in ten weeks.
     reallocated_growth_bad = 100;
     /// Sectors that cannot be read (pending, offline uncorrectable, the pending defects log):
     /// SUSPECT. After the first scan error drives fail within 60 days 39 times as often (the same
@@ -97,11 +95,11 @@ limits! {
     /// counters): SUSPECT. 187 is one of the five values that Backblaze names as predictors (5,
     /// 187, 188, 197, 198).
     uncorrected_suspect = 1;
-    /// The same, of SCSI drives only, whose counters mean the same with all makers (SPC-6, error
-    /// counter log pages): BAD. The kernel gives up after five retries (drivers/scsi/sd.h,
-    /// SD_MAX_RETRIES): this many is twenty places, or one that is read again and again.
+    /// The same, only for SCSI drives: their counters mean the same for all makers (SPC-6, error
+    /// counter log pages). BAD. The kernel gives up after five retries (drivers/scsi/sd.h,
+    /// SD_MAX_RETRIES): this many means twenty sectors, or one that is read repeatedly.
     uncorrected_bad = 100;
-    /// Errors on the way through the drive's own cache (ATA 184): SUSPECT. Makers set their
+    /// Errors in the data path through the drive's own cache (ATA 184): SUSPECT. Makers set their
     /// thresholds so that a few trip them (HP: 97, Seagate: 99).
     end_to_end_suspect = 1;
     /// Attempts to spin up that had to be repeated (ATA 10): SUSPECT. Makers' thresholds: 97 of 100
@@ -112,22 +110,22 @@ limits! {
     /// Percentage Used: 100 may not indicate a failure.
     wear_suspect_percent = 80;
     /// Percent of the reserve between a new drive and its maker's threshold that is used up:
-    /// SUSPECT. At the threshold the drive says BAD itself.
+    /// SUSPECT. At the threshold the drive itself reports a failure: BAD.
     reserve_suspect_percent = 80;
-    /// Degrees Celsius above which a drive is too warm, for drives that tell no limit of their own.
-    /// Nearly all sheets of rotating drives: 60.
+    /// Degrees Celsius above which a drive is too warm, for drives that report no limit. Nearly all
+    /// data sheets of rotating drives: 60.
     temperature_rotating = 60;
-    /// The same for SATA and SAS SSDs. Nearly all sheets: 70. NVMe drives are judged by their own
-    /// limits only.
+    /// The same for SATA and SAS SSDs. Nearly all data sheets: 70. NVMe drives are judged by their
+    /// own limits only.
     temperature_solid_state = 70;
-    /// In force instead of the drive's own limit and of both above, unless 0.
+    /// Replaces the drive's own limit and both limits above, unless 0.
     temperature = 0;
-    /// It is over this many degrees below the limit.
+    /// The finding is over this many degrees below the limit.
     temperature_clear_below = 5;
 }
 
-/// For drives whose model and serial match (patterns with `*` and `?`; what is not given matches
-/// all). The first that matches counts.
+/// For drives with a matching model and serial (patterns with `*` and `?`; a missing pattern
+/// matches all). The first match counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SmartOverride {
@@ -135,10 +133,10 @@ pub struct SmartOverride {
     pub model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
-    /// smartctl's `-d` for it; `ignore`: it is not asked.
+    /// smartctl's `-d` for the drive; `ignore`: it is not queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_type: Option<String>,
-    /// Reasons that are not raised for it by what it says of itself.
+    /// Reasons that its SMART data does not raise.
     pub ignore_reasons: Vec<Reason>,
     /// ATA attributes by number that are not judged.
     pub ignore_attributes: Vec<u8>,
@@ -146,7 +144,7 @@ pub struct SmartOverride {
 }
 
 impl SmartLimits {
-    /// What contradicts itself, as a key of the configuration and a sentence.
+    /// A contradiction in the settings: the key of the configuration, and a sentence.
     pub(crate) fn validation_error(&self) -> Option<(&'static str, String)> {
         let contradiction = |key, suspect: u64, bad: u64| {
             (bad != 0 && suspect > bad)
@@ -172,7 +170,8 @@ impl SmartLimits {
 }
 
 impl SmartPolicy {
-    /// What holds for a drive. A pattern for something that the drive does not tell does not match.
+    /// The policy for one drive. A pattern for a property that the drive does not report never
+    /// matches.
     pub(crate) fn for_drive(&self, model: Option<&str>, serial: Option<&str>) -> DriveSmartPolicy {
         match self.overrides.iter().find(|set| set.matches(model, serial)) {
             None => DriveSmartPolicy {

@@ -1,5 +1,4 @@
-//! Drives and volumes as they are published, each shared with the previous snapshot when it is the
-//! same.
+//! Drives and volumes as they are published, each shared with the previous snapshot if it is equal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,7 +126,7 @@ pub(super) fn volumes(
     scene.facts.volumes.iter().map(volume).collect()
 }
 
-/// Histories are shared until something is added to them.
+/// Histories are shared until a record is added to them.
 fn same_arc<T>(old: Option<&Arc<T>>, new: Option<&Arc<T>>) -> bool {
     match (old, new) {
         (None, None) => true,
@@ -136,7 +135,7 @@ fn same_arc<T>(old: Option<&Arc<T>>, new: Option<&Arc<T>>) -> bool {
     }
 }
 
-/// `last_seen` moves with each scan; of SMART only what is news counts.
+/// `last_seen` changes with each scan and does not count; SMART counts only if it has news.
 pub(super) fn drive_changed(old: &Drive, new: &Drive) -> bool {
     let rest = Drive {
         last_seen: new.last_seen,
@@ -152,8 +151,8 @@ pub(super) fn drive_changed(old: &Drive, new: &Drive) -> bool {
         }
 }
 
-/// A change of the figures is decided on elsewhere; that they became stale, or current again, is a
-/// change.
+/// Other code decides on changes of the figures. Here, figures that became stale, or current again,
+/// are a change.
 pub(super) fn volume_changed(old: &Volume, new: &Volume) -> bool {
     let stale = |usage: &VolumeUsage| match usage {
         VolumeUsage::Mounted { stale, .. } => *stale,
@@ -186,8 +185,8 @@ fn ids(findings: &FindingsBySubject, subject: &Subject) -> Vec<FindingId> {
         .collect()
 }
 
-/// The worst of the active findings, acknowledged ones too: an acknowledged dying drive is still a
-/// dying drive. Unknown only where nothing adverse is known, and not before the first full picture.
+/// The worst of the active findings, acknowledged ones too: an acknowledged failing drive is still
+/// failing. Unknown only without adverse findings, and not before the first complete snapshot.
 fn health(
     scene: &SnapshotInput<'_>,
     findings: &FindingsBySubject,
@@ -221,7 +220,7 @@ fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> V
         };
     }
     if volume.facts.mounts.is_empty() {
-        // How large it was made is known of what this node provides, whatever is done with it.
+        // For a volume that this node provides, the size is known even if it is not mounted.
         return match volume.facts.provided.as_ref().map(|provided| provided.size) {
             None | Some(0) => VolumeUsage::Unknown,
             Some(size_bytes) => VolumeUsage::Block { size_bytes },
@@ -242,7 +241,7 @@ fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> V
             VolumeUsage::NotMeasured
         };
     };
-    // One mount that answers is enough: the figures are the filesystem's.
+    // One mount that responds is enough: the figures are the filesystem's.
     let answers = probes.iter().any(|probe| {
         probe.stuck.is_none()
             && match &probe.result {

@@ -1,4 +1,4 @@
-//! The stream of changes for watchers; the latest changes are kept for watchers that come back.
+//! The stream of changes for watchers; the latest changes are kept for watchers that reconnect.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use tokio::sync::broadcast;
 use crate::model::snapshot::Snapshot;
 use crate::state::handle::{Change, Subscription, SubscriptionStart};
 
-/// Kept for resuming, and queued for each watcher. Each keeps a volume or a finding as it was in
-/// locked memory.
+/// Changes that are kept for resuming and queued for each watcher. Each keeps an old version of a
+/// volume or a finding in locked memory.
 pub(crate) const MAX_BUFFERED: usize = 2048;
 
 #[derive(Debug)]
@@ -37,12 +37,12 @@ impl ChangeStream {
                 self.oldest_resumable = oldest.revision;
             }
             self.buffer.push_back(change.clone());
-            // Nobody listening is no error.
+            // Having no subscriber is not an error.
             let _ = self.subscribers.send(change);
         }
     }
 
-    /// `current` is the picture after all that has been told.
+    /// `current` is the snapshot after all published changes.
     pub(crate) fn subscribe(&self, resume: Option<u64>, current: &Arc<Snapshot>) -> Subscription {
         let start = match resume {
             Some(after) if (self.oldest_resumable..=current.revision).contains(&after) => {

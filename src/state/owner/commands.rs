@@ -1,5 +1,5 @@
 //! Commands of clients: acknowledgements, subscriptions, refreshes, checks. In: a `Command`. Out:
-//! its reply; the owner waits for no client and for no disk.
+//! its reply; the owner does not wait for a client or a disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::model::source_update::SourceRequest;
 use crate::state::handle::{Command, CommandError};
 use crate::state::owner::Owner;
 
-/// An acknowledgement's answer waits this long for the disk.
+/// Time that the answer to an acknowledgement waits for the disk.
 const WRITE_ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Owner {
@@ -37,16 +37,16 @@ impl Owner {
                 let subscription = self
                     .change_stream
                     .subscribe(resume, &self.snapshots.borrow());
-                // Whoever asked may have gone.
+                // The client may have disconnected.
                 let _ = reply.send(subscription);
             }
             Command::Refresh(request) => {
-                // Without sources nobody listens.
+                // Without sources there is no receiver.
                 let _ = self.requests.send(request);
             }
             Command::ReadIo { reply } => {
                 self.io_waiters.add(reply, clock::now());
-                // Without sources nobody listens.
+                // Without sources there is no receiver.
                 let _ = self.requests.send(SourceRequest::DiskStats);
             }
             Command::SetBypassed { driver, bypassed } => {
@@ -72,7 +72,7 @@ impl Owner {
                 let (checks, active) = (&rules.policy.checks, self.ledger.severities());
                 let begun = self.facts.start_check(asked, checks, &active, clock::now());
                 self.publish(Vec::new());
-                // Whoever asked may have gone.
+                // The client may have disconnected.
                 let _ = reply.send(begun.map_err(CommandError::from));
             }
             Command::CancelCheck { check, reply } => {
@@ -81,14 +81,14 @@ impl Owner {
                     .cancel_check(&check)
                     .ok_or(CommandError::NoSuchCheck(check));
                 self.publish(Vec::new());
-                // Whoever asked may have gone.
+                // The client may have disconnected.
                 let _ = reply.send(cancelled);
             }
         }
     }
 
-    /// Published at once; answered when it is on disk, by a task of its own. While history is known
-    /// to be in memory only, answered at once.
+    /// Publishes at once; a separate task answers when the change is on disk. While history is
+    /// known to be in memory only, answers at once.
     fn reply_when_stored(
         &mut self,
         result: Result<Transition, LedgerError>,
@@ -97,7 +97,7 @@ impl Owner {
         let transition = match result {
             Ok(transition) => transition,
             Err(error) => {
-                // Whoever asked may have gone.
+                // The client may have disconnected.
                 let _ = reply.send(Err(error.into()));
                 return;
             }
@@ -106,7 +106,7 @@ impl Owner {
         self.emit_transitions(vec![transition]);
         if self.store_sync.is_in_memory() {
             self.publish(Vec::new());
-            // Whoever asked may have gone.
+            // The client may have disconnected.
             let _ = reply.send(Ok(finding));
             return;
         }
@@ -125,7 +125,7 @@ impl Owner {
                     "no answer from the disk after {WRITE_ACK_TIMEOUT:?} (it holds in memory)"
                 ))),
             };
-            // Whoever asked may have gone.
+            // The client may have disconnected.
             let _ = reply.send(result);
         });
     }

@@ -1,5 +1,5 @@
-//! Requests that wait for a reading of the I/O counters. Such a reading changes no snapshot and is
-//! not published.
+//! Requests that wait for a reading of the I/O counters. The reading changes no snapshot and is not
+//! published.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use crate::model::block::DiskStat;
 use crate::model::observation::Observation;
 
-/// Beyond, whoever asks is answered that nothing could be read.
+/// Beyond this number, a request fails: no counters could be read.
 const MAX_WAITERS: usize = 256;
 
 #[derive(Debug, Default)]
@@ -23,8 +23,8 @@ impl IoWaiters {
         }
     }
 
-    /// A reading that was made before somebody asked is none for them. One that failed lets them go
-    /// without an answer.
+    /// Answers the requests that were made before the reading. If the reading failed, they are
+    /// dropped without an answer.
     pub(crate) fn reply(&mut self, seen: &Observation<Vec<DiskStat>>) {
         let Some(at) = seen.at() else { return };
         if !self.0.iter().any(|(_, asked)| *asked <= at) {
@@ -37,7 +37,7 @@ impl IoWaiters {
         self.0 = waiting;
         for (reply, _) in due {
             if let Some(stats) = &stats {
-                // Whoever asked may have gone.
+                // The client may have disconnected.
                 let _ = reply.send(stats.clone());
             }
         }

@@ -1,5 +1,5 @@
-//! The state that the store already has, so that only differences are written, and the requests
-//! that wait for a write.
+//! Tracks the state that the store already has, so that only differences are written, and the
+//! requests that wait for a write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use crate::model::ledger::Ledger;
 use crate::model::snapshot::StoreStatus;
 use crate::state::store::{RowChanges, Store, WriteAck, WriteBatch};
 
-/// Times that merely move are written this often.
+/// Interval of writing times when nothing else has changed.
 const TIMESTAMP_WRITE_INTERVAL: Duration = Duration::from_secs(600);
-/// A flood of errors is written this often: what came since would be read again after a crash.
+/// Interval of writing during a flood of errors; newer errors would be read again after a crash.
 const ERROR_WRITE_INTERVAL: Duration = Duration::from_millis(500);
-/// Records that said nothing are read again cheaply.
+/// Records without errors are cheap to read again.
 const PROGRESS_WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct StoreSync {
     store: Store,
     pub status: StoreStatus,
-    /// The store has told what it remembers, and takes writes.
+    /// The store has sent its contents and accepts writes.
     is_open: bool,
-    /// It must be given everything.
+    /// The next write must contain everything.
     needs_full_write: bool,
     drives: BTreeMap<DriveId, KnownDrive>,
     findings: BTreeMap<FindingId, Arc<Finding>>,
@@ -42,15 +42,15 @@ pub(crate) struct StoreSync {
     smart: BTreeMap<DriveId, Arc<model::smart::history::SmartHistory>>,
     volumes: BTreeMap<VolumeId, StoredVolume>,
     checks: BTreeMap<CheckId, Arc<Check>>,
-    /// Up to where they are known.
+    /// The revision up to which the store has the volumes.
     volumes_revision: Option<u64>,
-    /// Volumes are remembered for this boot.
+    /// The boot for which volumes are stored.
     pub boot: Option<String>,
-    /// When the kernel's log was last written.
+    /// When the errors of the kernel log were last written.
     errors_written_at: Instant,
-    /// There is more of it since, to be written from then on.
+    /// Newer errors exist; they are written from this time on.
     errors_due: Option<Instant>,
-    /// For the first write after it opens.
+    /// The acknowledgements for the first write after the store opens.
     pending_acks: Vec<WriteAck>,
 }
 
@@ -77,28 +77,28 @@ impl StoreSync {
         }
     }
 
-    /// Writing works, for the first time or again: the next write is of everything.
+    /// Writing works, for the first time or again: the next write contains everything.
     pub(crate) fn mark_open(&mut self) {
         self.is_open = true;
         self.needs_full_write = true;
     }
 
-    /// Known to be in memory only: nothing on disk is to be waited for.
+    /// History is in memory only: no request must wait for the disk.
     pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.status, StoreStatus::MemoryOnly(_))
     }
 
     pub(crate) fn mark_failed(&mut self, why: String) {
         for stored in self.pending_acks.drain(..) {
-            // Whoever asked may have stopped waiting.
+            // The requester may have stopped waiting.
             let _ = stored.send(Err(why.clone()));
         }
         self.status = StoreStatus::MemoryOnly(why);
-        // Until it says that it opened again, it would throw everything away.
+        // Until the store reports that it is open again, it would discard all writes.
         self.is_open = false;
     }
 
-    /// Gives the store what differs from what it has. `times`: also those that merely moved.
+    /// Sends the differences to the store. `times`: include rows of which only times have changed.
     pub(crate) fn write(
         &mut self,
         facts: &Facts,
@@ -115,17 +115,17 @@ impl StoreSync {
             return;
         }
         let waiting = std::mem::take(&mut self.pending_acks);
-        // A queue that is full (those who wait see their channel close) is caught up with by a
-        // write of everything, with the next tick.
+        // If the queue is full, the next tick sends a write of everything. The waiting requests get
+        // a closed channel.
         self.needs_full_write = self.store.write(write, waiting).is_err();
     }
 
-    /// The store has fallen behind and should be tried again.
+    /// The store lacks changes and should be tried again.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_open && self.needs_full_write && !self.is_in_memory()
     }
 
-    /// Something of the kernel's log waits to be written, and may be now.
+    /// Errors of the kernel log wait to be written, and their time has come.
     pub(crate) fn is_error_write_due(&self) -> bool {
         self.is_open && self.errors_due.is_some_and(|due| Instant::now() >= due)
     }
@@ -186,8 +186,8 @@ impl StoreSync {
         write.volumes = diff_rows(&mut self.volumes, volumes.iter(), PartialEq::eq);
     }
 
-    /// What the kernel's log has said, with how far it is counted; under a flood a few times a
-    /// second.
+    /// The errors of the kernel log, with the position up to which they are counted; during a
+    /// flood, a few times a second.
     fn diff_kernel_log(&mut self, write: &mut WriteBatch, kernel: &KernelFacts, times: bool) {
         let grown = !is_unchanged(&self.errors, kernel.errors.iter(), Arc::ptr_eq);
         let is_known = |known: &Arc<LogProgress>| Arc::ptr_eq(known, &kernel.progress);
@@ -212,7 +212,7 @@ impl StoreSync {
     }
 }
 
-/// Both are in order, so that nothing is looked up: this is asked at each publication.
+/// Both sides are sorted, so no look-up is needed: this runs at each publication.
 fn is_unchanged<'a, K: Eq + 'a, V: 'a>(
     known: &BTreeMap<K, V>,
     mut now: impl Iterator<Item = (&'a K, &'a V)>,
@@ -224,7 +224,7 @@ fn is_unchanged<'a, K: Eq + 'a, V: 'a>(
     }) && now.next().is_none()
 }
 
-/// What differs from what is known, which is brought up to it.
+/// Returns the differences between `known` and `now`, and applies them to `known`.
 fn diff_rows<'a, K: Ord + Clone + 'a, V: Clone + 'a>(
     known: &mut BTreeMap<K, V>,
     now: impl Iterator<Item = (&'a K, &'a V)> + Clone,
@@ -254,7 +254,7 @@ fn diff_rows<'a, K: Ord + Clone + 'a, V: Clone + 'a>(
     }
 }
 
-/// What a check is doing at the moment is no history.
+/// The current phase of a check is not stored.
 fn is_check_unchanged(old: &Arc<Check>, new: &Arc<Check>) -> bool {
     let stored_part = |check: &Check| {
         (

@@ -1,5 +1,5 @@
-//! Opening the database: settings, check, migration, loading. One that is damaged or newer than
-//! this program is set aside, whole, and a new one begun.
+//! Opening the database: settings, check, migration, loading. A database that is damaged or newer
+//! than this program is set aside as a whole, and a new one is created.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use crate::state::store::{StoreContents, WriteBatch};
 pub const DATABASE: &str = "state.db";
 
 /// Beyond this size the check at the start would take seconds on a slow disk; damage is then
-/// noticed when it is met.
+/// noticed when it is read.
 const MAX_CHECKED_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +79,7 @@ pub(crate) fn open(dir: &Path) -> Result<(Database, StoreContents), OpenError> {
     );
     try_open(&path).map_err(|unfit| match unfit {
         OpenFailure::Failed(source) => failed(path, source),
-        // A fresh one is neither, unless the disk lies.
+        // A new database is neither, unless the disk returns wrong data.
         OpenFailure::Damaged(_) | OpenFailure::Newer(_) => OpenError::Open {
             path,
             source: rusqlite::Error::InvalidQuery,
@@ -88,7 +88,7 @@ pub(crate) fn open(dir: &Path) -> Result<(Database, StoreContents), OpenError> {
 }
 
 impl Database {
-    /// All or nothing.
+    /// Writes all batches in one transaction.
     pub(crate) fn write<'a>(
         &mut self,
         writes: impl Iterator<Item = &'a WriteBatch>,
@@ -116,7 +116,7 @@ fn try_open(path: &Path) -> Result<(Database, StoreContents), OpenFailure> {
     connection
         .busy_timeout(Duration::from_secs(2))
         .map_err(classify)?;
-    // What is to be set aside stays as it is: closing would fold the log in and delete it.
+    // A database to be set aside stays unchanged: closing would merge the WAL and delete it.
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map_err(classify)?;
@@ -142,7 +142,7 @@ fn try_open(path: &Path) -> Result<(Database, StoreContents), OpenFailure> {
             .pragma_update(None, name, value)
             .map_err(classify)?;
     }
-    // All our memory is locked: half a mebibyte of cache is plenty for these tables.
+    // All our memory is locked: half a mebibyte of cache is enough for these tables.
     connection
         .pragma_update(None, "cache_size", -512)
         .map_err(classify)?;
@@ -171,13 +171,13 @@ fn try_open(path: &Path) -> Result<(Database, StoreContents), OpenFailure> {
     ))
 }
 
-/// Whether an error says that the file is not what it should be, or that it could not be got at.
+/// Decides whether an error means a damaged file or a failed access.
 fn classify(error: rusqlite::Error) -> OpenFailure {
     let rusqlite::Error::SqliteFailure(failure, _) = &error else {
         return OpenFailure::Damaged(error.to_string());
     };
     match failure.code {
-        // Unknown is SQLITE_ERROR: a table or column that should be there is not.
+        // Unknown is SQLITE_ERROR: an expected table or column is missing.
         ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown => {
             OpenFailure::Damaged(error.to_string())
         }
@@ -188,15 +188,14 @@ fn classify(error: rusqlite::Error) -> OpenFailure {
     }
 }
 
-/// The log first: left beside a new database, it would be replayed into it.
+/// Renames the WAL first: beside a new database, it would be replayed into it.
 fn set_aside(dir: &Path, kind: &str) -> io::Result<PathBuf> {
     let stamp = clock::now().strftime("%Y%m%dT%H%M%SZ").to_string();
     let named = |number: u32| match number {
         0 => format!("{DATABASE}.{kind}-{stamp}"),
         _ => format!("{DATABASE}.{kind}-{stamp}.{number}"),
     };
-    // Only names from within the same second can be taken; a thousand of them are a loop somewhere
-    // else.
+    // Only names from the same second can exist; a thousand of them indicate a loop elsewhere.
     let name = (0..1000).map(named).find(|name| {
         ["-wal", "-shm", ""]
             .iter()

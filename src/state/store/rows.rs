@@ -1,4 +1,4 @@
-//! Drives and findings as rows, both ways. Writing is by upsert, so that doing it again changes
+//! Drives and findings as rows, in both directions. Writing is by upsert, so repeating it changes
 //! nothing.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use crate::model::finding::{Acknowledgement, Clearance, Finding};
 use crate::model::ids::FindingId;
 use crate::state::store::{StoreContents, WriteBatch, topics};
 
-/// Rows that this version could not read. They are left as they are, and warned about.
+/// Rows that this version could not read. They stay unchanged, and a warning is logged.
 #[derive(Debug, Default)]
 pub(crate) struct UnreadableRows {
     drives: BTreeSet<String>,
@@ -82,7 +82,7 @@ pub(crate) fn apply(
     for (_, known) in &write.drives.upserted {
         put_drive(transaction, known)?;
     }
-    // Cleared ones first: a new finding for the same subject and reason may follow in the same
+    // Cleared findings first: a new finding for the same subject and reason may follow in the same
     // write.
     let findings = write.findings.upserted.iter().map(|(_, finding)| finding);
     let (active, cleared): (Vec<_>, Vec<_>) = findings.partition(|finding| finding.is_active());

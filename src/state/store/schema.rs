@@ -1,5 +1,5 @@
-//! The tables, and how they came to be: one migration a version, in `PRAGMA user_version`. A
-//! migration is never changed once released.
+//! The tables and their migrations, one per version, in `PRAGMA user_version`. A migration is never
+//! changed after its release.
 
 use rusqlite::Connection;
 
@@ -37,9 +37,9 @@ pub(crate) const MIGRATIONS: &[&str] = &[
         note TEXT NOT NULL
     ) STRICT;
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;",
-    // What has been seen of a drive, a volume or a device, beside what is told of it now: `errors`
-    // (the kernel's log, one tally a class of incident), `counters`. `meta` has the place in the
-    // log up to which they count, written with them.
+    // Histories of a drive, a volume or a device, besides its findings: `errors` (the kernel log,
+    // one tally per class of incident), `counters`. `meta` has the position in the log up to which
+    // they count, written in the same transaction.
     "CREATE TABLE memories (
         topic TEXT NOT NULL,
         subject TEXT NOT NULL,
@@ -54,8 +54,8 @@ pub(crate) fn version(connection: &Connection) -> rusqlite::Result<usize> {
         .map(|version| version as usize)
 }
 
-/// Each step is a transaction of its own, version included: killed between two, the next start goes
-/// on from there.
+/// Each step is one transaction, version included: after a crash between two steps, the next start
+/// continues with the second.
 pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result<()> {
     for (step, sql) in migrations.iter().enumerate().skip(version(connection)?) {
         let transaction = connection.transaction()?;

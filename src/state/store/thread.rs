@@ -1,5 +1,5 @@
-//! The store's thread: opens, writes what is queued in one transaction, and after a failure keeps
-//! trying. It alone waits for the disk.
+//! The store's thread: opens the database, writes the queued batches in one transaction, and
+//! retries after a failure. It alone waits for the disk.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -22,7 +22,7 @@ enum StartError {
     Open(#[from] OpenError),
 }
 
-/// Until the owner is gone and what it left is written, or cannot be.
+/// Runs until the owner has ended and its last writes are done or have failed.
 pub(crate) fn run(
     config: StoreConfig,
     lock: Option<StateLock>,
@@ -53,7 +53,7 @@ pub(crate) fn run(
         match first {
             Ok(first) => thread.write(std::iter::once(first).chain(ops.try_iter()).collect()),
             Err(RecvTimeoutError::Timeout) => {}
-            // Closing the database folds its log in.
+            // Closing the database merges its WAL.
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
@@ -66,7 +66,7 @@ struct StoreThread<'a> {
     opened_before: bool,
     /// The last write worked.
     is_writable: bool,
-    /// Why it did not.
+    /// The error of the last failed write.
     last_error: String,
     backoff: Duration,
     next_attempt: Instant,
@@ -81,8 +81,8 @@ impl StoreThread<'_> {
         match self.open() {
             Ok((database, loaded)) => {
                 self.database = Some(database);
-                // The owner answers with a write of everything; that it works is said when it has
-                // worked.
+                // The owner answers with a write of everything. Success is reported after that
+                // write.
                 self.send(if self.opened_before {
                     StoreEvent::Reopened
                 } else {
@@ -118,7 +118,7 @@ impl StoreThread<'_> {
             Err(_) => {}
         }
         for stored in ops.into_iter().flat_map(|op| op.acks) {
-            // Whoever asked may have stopped waiting.
+            // The requester may have stopped waiting.
             let _ = stored.send(result.clone());
         }
     }
@@ -145,7 +145,7 @@ impl StoreThread<'_> {
     }
 
     fn send(&self, event: StoreEvent) {
-        // The owner is gone only when all ends.
+        // Sending fails only at shutdown, when the owner has ended.
         let _ = self.events.blocking_send(event);
     }
 }

@@ -1,5 +1,5 @@
-//! Memories as rows: what the kernel's log has said of each thing, and how far the log is counted.
-//! Both are written in one transaction.
+//! Histories as rows: errors of the kernel log by subject, and the log position up to which they
+//! count. Both are written in one transaction.
 
 use std::collections::BTreeSet;
 
@@ -36,8 +36,7 @@ pub(crate) fn load(connection: &Connection, loaded: &mut StoreContents) -> rusql
         .map(|(_, volume)| volume)
         .collect();
     if loaded.progress.is_none() {
-        // Without the place up to which they count, the log would be counted into them a second
-        // time.
+        // Without the position up to which they count, the log would be counted a second time.
         loaded.errors.clear();
     }
     loaded.counters = load_topic(connection, COUNTERS)?;
@@ -89,7 +88,7 @@ fn load_topic<K: DeserializeOwned, V: DeserializeOwned>(
 
 struct TopicWriter<'a> {
     transaction: &'a Transaction<'a>,
-    /// What is not put is deleted.
+    /// Rows that are not written are deleted.
     is_complete: bool,
 }
 
@@ -130,7 +129,7 @@ impl TopicWriter<'_> {
     }
 }
 
-/// A memory that this version cannot read is forgotten: what the log said begins anew.
+/// A history that this version cannot read is dropped and starts again.
 fn parse_or_warn<T: DeserializeOwned>(stored: &str, topic: &str) -> Option<T> {
     serde_json::from_str(stored)
         .inspect_err(

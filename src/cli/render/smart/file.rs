@@ -6,7 +6,7 @@ use crate::cli::render::{heading, label_value_lines, labelled, wrapped};
 use crate::cli::screen::{Screen, Tone, bytes, escape_control};
 use crate::model::finding::Severity;
 
-/// A file of `analyze smart`.
+/// The text for one file of `analyze smart`.
 pub(crate) fn text(smart: &SmartAnalysis, screen: &Screen) -> String {
     let (word, tone) = match smart.health {
         Health::Good => ("GOOD", Tone::Good),
@@ -83,7 +83,7 @@ fn finding_text(finding: &SmartFinding, screen: &Screen) -> String {
         screen.paint(Tone::Strong, finding.reason.name())
     );
     text.push_str(&wrapped(&finding.message, "    ", screen));
-    // Verbatim: neither cut nor wrapped.
+    // Evidence is verbatim: neither cut nor wrapped.
     finding
         .evidence
         .iter()

@@ -58,7 +58,7 @@ fn row(series: &wire::SmartSeries, screen: &Screen) -> Option<Cells> {
 }
 
 /// One block for each equal part of the time from the first to the last point. A value holds until
-/// the next point; what rose and fell within a part is shown by its greatest value.
+/// the next point. Each part shows its greatest value, also if the value rose and fell within it.
 fn sparkline(points: &[wire::SmartPoint]) -> String {
     let second = |point: &wire::SmartPoint| point.time.as_ref().map_or(0, |time| time.seconds);
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
@@ -73,7 +73,7 @@ fn sparkline(points: &[wire::SmartPoint]) -> String {
     let block = |value: u64| {
         let range = u128::from(most - least).max(1);
         let step = u128::from(value.saturating_sub(least)) * (BLOCKS.len() as u128 - 1) / range;
-        // Any value above the least is visibly higher.
+        // Any value above the minimum is visibly higher.
         let step = if value > least { step.max(1) } else { step };
         usize::try_from(step)
             .ok()
@@ -101,7 +101,7 @@ fn sparkline(points: &[wire::SmartPoint]) -> String {
         let value = standing.into_iter().chain(within).max();
         line.push(block(value.unwrap_or(first.value)));
     }
-    // The last block is the last reading, also where that fell.
+    // The last block is the last reading, also if the value fell.
     line.pop();
     line.push(block(last.value));
     line

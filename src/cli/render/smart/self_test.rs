@@ -5,7 +5,7 @@ use crate::cli::args::TestKind;
 use crate::cli::screen::{escape_control, or_dash};
 use crate::cli::self_test::{SelfTestProgress, minutes, self_tests};
 
-/// `first`: it was not known to run before.
+/// `first`: the test was not known to run before.
 pub(crate) fn line(
     progress: &SelfTestProgress,
     first: bool,
