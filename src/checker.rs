@@ -1,10 +1,10 @@
-//! Runs a filesystem checker once, in its jail: the arguments of each checker, and the search for
-//! its program. `output` reads its output, `run` throttles and ends it.
+//! Runs a filesystem checker once, in its jail: builds the arguments of each checker, and finds its
+//! program. `output` reads its output, `run` throttles and ends it.
 //!
-//! In: an order, and a descriptor that stops the run. Out: one `model::check::Run` with its result.
-//! Blocks, so it belongs in a helper process or a thread of its own. Opening the device and
-//! freezing are not done here. Used by the daemon's helper (`source::worker_main`) and by `check
-//! --image`.
+//! In: a request, and a descriptor that stops the run. Out: one `model::check::Run` with its
+//! result. It blocks, so it runs in a helper process or on its own thread. The caller opens the
+//! device and freezes the filesystem. Used by the daemon's helper (`source::worker_main`) and by
+//! `check --image`.
 
 mod output;
 mod run;
@@ -18,7 +18,7 @@ use crate::model::policy::checks::Tools;
 
 pub(crate) use run::{RunCallbacks, RunSpec, not_started, run};
 
-/// The arguments that make our binary the jail; `host::jail::enter` receives those after them.
+/// The arguments that start our binary as the jail; `host::jail::enter` parses those after them.
 pub const JAIL_ARGS: [&str; 2] = ["worker", "jail"];
 
 /// The input of a checker.
@@ -30,7 +30,7 @@ pub(crate) enum CheckerInput<'a> {
     Image(&'a Path),
 }
 
-/// The arguments with which the checker changes nothing and asks no questions (e2fsck(8),
+/// The arguments with which the checker changes nothing and never prompts (e2fsck(8),
 /// xfs_repair(8), btrfs-check(8)).
 pub(crate) fn arguments(filesystem: Filesystem, source: CheckerInput<'_>) -> Vec<OsString> {
     let (path, image) = match source {
@@ -39,7 +39,7 @@ pub(crate) fn arguments(filesystem: Filesystem, source: CheckerInput<'_>) -> Vec
     };
     let options: &[&str] = match (filesystem, image) {
         (Filesystem::Ext4, _) => &["-fn"],
-        // A small buffer cache: a quarter of the memory at the same speed (docs/checks.md).
+        // A small buffer cache: a quarter of the memory, at the same speed (docs/checks.md).
         (Filesystem::Xfs, false) => &["-n", "-o", "bhash=256"],
         (Filesystem::Xfs, true) => &["-n", "-f", "-o", "bhash=256"],
         (Filesystem::Btrfs, false) => &["check", "--readonly", "--force"],
@@ -52,13 +52,13 @@ pub(crate) fn arguments(filesystem: Filesystem, source: CheckerInput<'_>) -> Vec
         .collect()
 }
 
-/// xfs_repair sets RLIMIT_FSIZE to infinity and gives up where it may not (increase_rlimit(),
+/// xfs_repair sets RLIMIT_FSIZE to infinity and exits if that is refused (increase_rlimit(),
 /// repair/init.c).
 pub(crate) fn needs_unlimited_file_size(filesystem: Filesystem) -> bool {
     filesystem == Filesystem::Xfs
 }
 
-/// The command, as typed in a shell.
+/// The command as a user would type it in a shell.
 pub(crate) fn command_line(command: &Path, args: &[OsString]) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=./:+,@%".contains(&byte);
     let quoted = |word: &std::ffi::OsStr| {
@@ -77,7 +77,7 @@ pub(crate) fn command_line(command: &Path, args: &[OsString]) -> String {
         .join(" ")
 }
 
-/// Where distributions install the checkers.
+/// The directories in which distributions install the checkers.
 const SEARCH_PATH: [&str; 6] = [
     "/usr/sbin",
     "/sbin",
@@ -87,7 +87,7 @@ const SEARCH_PATH: [&str; 6] = [
     "/usr/local/bin",
 ];
 
-/// Why there is no program, and what to change.
+/// Why no program was found, and what to change.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     #[error("{} is not there: `checks.tools.{name}` names it", path.display())]

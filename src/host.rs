@@ -1,7 +1,7 @@
 //! The only access to the operating system: files of the host, processes, namespaces, memory.
 //!
-//! In: paths as the host names them. Out: bytes, errors, exit statuses. Knows nothing of drives,
-//! volumes, health or wire types.
+//! In: paths on the host. Out: bytes, errors, exit statuses. Does not depend on drives, volumes,
+//! health or wire types.
 
 pub(crate) mod async_fd;
 pub(crate) mod block;

@@ -1,5 +1,6 @@
-//! Sources: each module turns one external thing into `SourceUpdate`s. A pure `parse` comes first,
-//! then a thin reader. A source reports observations, never opinions.
+//! Sources: each module turns one external thing (udev, mounts, the kernel log) into
+//! `SourceUpdate`s. A pure `parse` comes first, then a thin reader. A source reports observations,
+//! never opinions.
 //!
 //! May import `model`, `host` and `checker` only.
 

@@ -1,5 +1,5 @@
-//! Reads a checker's output as a stream: lines for the parser, and its first part, compressed, for
-//! people. The output is never held whole.
+//! Reads a checker's output as a stream: passes lines to the parser, and keeps the first part,
+//! compressed, for people. The whole output is never in memory.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl OutputSink {
             .saturating_sub(self.kept_bytes)
             .min(bytes.len());
         if let Some(head) = bytes.get(..room) {
-            // Into memory.
+            // The writer is in memory: it cannot fail.
             self.kept.write_all(head).ok();
             self.kept_bytes += head.len();
         }
@@ -55,7 +55,7 @@ impl OutputSink {
         }
     }
 
-    /// Returns the part that is kept.
+    /// Returns the kept part.
     pub(crate) fn finish(self, each: &mut dyn FnMut(&str)) -> CheckerOutput {
         if !self.line.is_empty() {
             self.emit_line(each);
@@ -75,9 +75,9 @@ impl OutputSink {
         each(&visible_text(&self.line));
     }
 
-    /// A progress display that overwrites itself for hours is no long line.
+    /// Drops text that a progress display has overwritten: hours of progress are not one long line.
     fn drop_overwritten(&mut self) {
-        // One at the end may be half of an end of line.
+        // The last `\r` may be the first half of a line end.
         let ended = self.line.len().saturating_sub(1);
         if self.line.len() > MAX_LINE_BYTES
             && let Some(at) = self
@@ -90,7 +90,7 @@ impl OutputSink {
     }
 }
 
-/// The final text of a line: progress overwrites itself with `\r` and `\b`.
+/// The final text of a line: progress displays overwrite their text with `\r` and `\b`.
 fn visible_text(line: &[u8]) -> String {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let line = line.rsplit(|byte| *byte == b'\r').next().unwrap_or(line);
@@ -98,7 +98,7 @@ fn visible_text(line: &[u8]) -> String {
     for byte in line {
         match byte {
             8 => drop(text.pop()),
-            // The markers with which e2fsck hides its progress from a terminal (e2fsck/unix.c).
+            // The markers by which e2fsck hides its progress from a terminal (e2fsck/unix.c).
             1 | 2 => {}
             byte => text.push(*byte),
         }

@@ -21,18 +21,18 @@ use crate::model::check::parse::OutputParser;
 use crate::model::check::run_result::classify_run;
 use crate::model::check::{Filesystem, Mode, Run, RunResult, Termination};
 
-/// How often the bytes read are sampled for throttling.
+/// How often the number of bytes read is sampled, for throttling.
 const THROTTLE_INTERVAL: Duration = Duration::from_millis(20);
-/// How often its memory is looked at: at first, since it may be over soon, and later.
+/// Interval of the memory samples: at first, since a checker may exit soon, and later.
 const EARLY_SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 const EARLY_PERIOD: Duration = Duration::from_millis(500);
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Burst of the throttle, as a share of one second.
 const BURST_SECONDS: f64 = 0.1;
-/// During exec the counters of the process are not visible.
+/// During exec, the counters of the process cannot be read.
 const MAX_UNSAMPLED: Duration = Duration::from_secs(2);
-/// A killed process has exited by then, or is blocked in the kernel.
+/// A killed process exits within this time, or is blocked in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Minimum time between two phase reports.
 const PHASE_INTERVAL: Duration = Duration::from_millis(250);
@@ -40,11 +40,11 @@ const PHASE_INTERVAL: Duration = Duration::from_millis(250);
 /// The parameters of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunSpec {
-    /// Our own binary, with the arguments that make it the jail.
+    /// Our own binary, with the arguments that start it as the jail.
     pub program: Program,
     pub filesystem: Filesystem,
     pub mode: Mode,
-    /// Absolute.
+    /// Absolute path.
     pub command: PathBuf,
     pub args: Vec<OsString>,
     pub plan: JailSpec,
@@ -55,8 +55,8 @@ pub(crate) struct RunSpec {
 /// Callbacks during the run and at its end.
 pub(crate) struct RunCallbacks<'a> {
     pub on_phase: &'a mut dyn FnMut(&str),
-    /// Why the result is void for an external reason (the device has gone). Called after a run that
-    /// ended by itself.
+    /// Why the result is invalid for an external reason (the device was removed). Called after a
+    /// run that ended by itself.
     pub invalid_because: &'a mut dyn FnMut() -> Option<String>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct RunOutcome {
     pub unkillable: Option<JailedProcess>,
 }
 
-/// A run that did not start.
+/// The result of a run that did not start.
 pub(crate) fn not_started(mode: Mode, command: String, why: String) -> Run {
     Run {
         command,
@@ -75,8 +75,7 @@ pub(crate) fn not_started(mode: Mode, command: String, why: String) -> Run {
     }
 }
 
-/// Returns when the checker has ended. `stop`: readable, or closed at its other end, when the run
-/// must stop.
+/// Returns when the checker has ended. `stop`: readable or closed when the run must stop.
 pub(crate) fn run(
     order: &RunSpec,
     stop: BorrowedFd<'_>,
@@ -84,7 +83,7 @@ pub(crate) fn run(
 ) -> RunOutcome {
     let command = command_line(&order.command, &order.args);
     let started = now();
-    // Taken before the start: this thread may wait for a processor while the checker runs already.
+    // Read before the start: the checker may already run while this thread waits for a processor.
     let since = Instant::now();
     let jailed = match jail::start(&order.program, &order.plan, &order.command, &order.args) {
         Ok(jailed) => jailed,
@@ -109,8 +108,8 @@ pub(crate) fn run(
         };
     }
     let parsed = monitor.reader.finish();
-    // Checked only after a run that ended by itself: the device may be what blocks one that did
-    // not, and would block us as well.
+    // Called only if the run ended by itself. Otherwise the device may have blocked it, and would
+    // block this call too.
     let invalid = if matches!(end, Termination::Exited(_)) {
         (callbacks.invalid_because)()
     } else {
@@ -145,11 +144,11 @@ struct RunMonitor {
     reader: OutputParser,
     sink: OutputSink,
     since: Instant,
-    /// Throttled since, and for how long before that.
+    /// Start of the current throttling, and the total of the earlier ones.
     throttled_since: Option<Instant>,
     throttled: Duration,
-    /// The scheduler's counts of its threads at the last sample, and for how long none of them had
-    /// a processor although one was wanted: the effect of its low priority.
+    /// The scheduler's statistics of its threads at the last sample, and the total time in which
+    /// threads were runnable but none had a processor: the effect of its low priority.
     scheduled: BTreeMap<u32, SchedStat>,
     cpu_wait: Duration,
     bytes_read: u64,
@@ -181,8 +180,8 @@ impl RunMonitor {
         }
     }
 
-    /// The part of `duration`, until now, in which it was neither throttled nor waiting for a
-    /// processor.
+    /// The part of `duration`, until now, in which the checker was neither throttled nor waiting
+    /// for a processor.
     fn active(&self, duration: Duration) -> Duration {
         let throttled = self.throttled_since.map(|since| since.elapsed());
         duration
@@ -220,12 +219,12 @@ impl RunMonitor {
                 SAMPLE_INTERVAL
             };
             let tick = match order.bytes_per_second {
-                // Its output has ended, so it is about to exit: writers may be waiting.
+                // Its output has ended, so it exits soon; writers may be waiting.
                 _ if !readable => EXIT_POLL_INTERVAL,
                 Some(_) => usual.min(THROTTLE_INTERVAL),
                 None => usual,
             };
-            // A process that cannot be waited for is stopped.
+            // If polling fails, the checker is stopped.
             let stopped = wait(
                 readable.then(|| jailed.output()),
                 Some(stop),
@@ -244,15 +243,15 @@ impl RunMonitor {
                     self.jail_error = jailed.setup_error();
                     return (termination(status), None);
                 }
-                // It is not our child, or has been reaped: its exit status is unknown.
+                // It is not our child, or was already reaped: its exit status is unknown.
                 Err(_) => return self.kill(jailed, Termination::Cancelled, &mut buffer),
             }
         }
     }
 
-    /// Reads all available output. Returns whether more may come.
+    /// Reads all available output. Returns whether the output is still open.
     fn drain(&mut self, jailed: &mut JailedProcess, buffer: &mut [u8]) -> bool {
-        // A flood of output must not block everything else.
+        // Limited, so that a flood of output does not block everything else.
         for _ in 0..64 {
             match jailed.read(buffer) {
                 Ok(None) => return true,
@@ -271,23 +270,23 @@ impl RunMonitor {
             self.bytes_read = bytes.max(self.bytes_read);
             self.last_sampled = Instant::now();
         }
-        // Not the maximum of all samples: before exec it was our own binary.
+        // Not the maximum of all samples: before exec, the process was our own binary.
         if let Some(peak @ 1..) = jailed.peak_memory() {
             self.peak_memory = peak;
         }
     }
 
-    /// Adds the time since the last sample in which it waited for a processor, as a frozen run will
-    /// not.
+    /// Adds the time since the last sample in which the checker waited for a processor. A frozen
+    /// run has normal priority and will not wait.
     fn account_cpu_wait(&mut self, scheduled: BTreeMap<u32, SchedStat>) {
-        // Throttled time is not counted twice.
+        // Throttled time must not count twice.
         if self.throttled_since.is_none() {
             self.cpu_wait += cpu_wait_between(&self.scheduled, &scheduled);
         }
         self.scheduled = scheduled;
     }
 
-    /// Stops the process while it has read more than its share.
+    /// Stops the process while it has read more than its share allows.
     fn throttle(&mut self, jailed: &JailedProcess, rate: u64) {
         if self.last_sampled.elapsed() > MAX_UNSAMPLED {
             self.throttle_error = Some(
@@ -296,7 +295,7 @@ impl RunMonitor {
             );
             return;
         }
-        #[allow(clippy::cast_precision_loss)] // Bytes beyond 2^53 are not read.
+        #[allow(clippy::cast_precision_loss)] // No run reads 2^53 bytes.
         let due = Duration::from_secs_f64(
             (self.bytes_read as f64 / rate.max(1) as f64 - BURST_SECONDS).max(0.0),
         );
@@ -349,15 +348,15 @@ impl RunMonitor {
                 Ok(None) if killed.elapsed() >= KILL_TIMEOUT => {
                     return (Termination::Stuck(jailed.waiting_in()), Some(jailed));
                 }
-                // Waits for time only.
+                // Only sleeps.
                 Ok(None) => drop(wait(None, None, Duration::from_millis(5))),
             }
         }
     }
 }
 
-/// How long, between two samples, a thread waited for a processor while none of them had one: a
-/// lower bound, since overlaps are unknown.
+/// How long, between two samples, threads waited for a processor while none of them had one. A
+/// lower bound, since the overlaps are unknown.
 fn cpu_wait_between(before: &BTreeMap<u32, SchedStat>, now: &BTreeMap<u32, SchedStat>) -> Duration {
     let since = |of: fn(&SchedStat) -> Duration| {
         let grown = |(number, now): (&u32, &SchedStat)| {
@@ -375,7 +374,7 @@ fn termination(status: ExitStatus) -> Termination {
     }
 }
 
-/// Whether `stop` requests the end.
+/// Whether `stop` requests the end of the run.
 fn wait(
     output: Option<BorrowedFd<'_>>,
     stop: Option<BorrowedFd<'_>>,

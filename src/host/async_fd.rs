@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::host::sys;
 
-/// EPERM for what is always readable, as a file is.
+/// EPERM for a descriptor that is always readable, such as a regular file.
 pub(crate) fn nonblocking(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
     fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;

@@ -1,7 +1,7 @@
-//! Block devices by their nodes: their size, whether another user holds them, and zeroing of their
-//! bytes.
+//! Block devices: reads their size, checks whether they are in use, and zeroes their bytes.
 //!
-//! In: a node's path. Out: sizes in bytes, errors. Knows nothing of a device's content.
+//! In: the path of a device node. Out: sizes in bytes, errors. Does not interpret the content of a
+//! device.
 
 use std::fs::File;
 use std::io;
@@ -15,15 +15,15 @@ use nix::sys::stat::{major, minor};
 use crate::host::sys;
 use crate::model::dev::DevNo;
 
-/// One call to the kernel zeroes so much: it cannot be interrupted meanwhile.
+/// The kernel zeroes this much in one call, which cannot be interrupted.
 const ZERO_CHUNK: u64 = 64 << 20;
 
 /// How a device is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenMode {
     Read,
-    /// O_EXCL: EBUSY while it is mounted, a member of an array, or somebody else's in the same way
-    /// (blkdev_open()).
+    /// O_EXCL: EBUSY while it is mounted, a member of an array, or opened exclusively by another
+    /// process (blkdev_open()).
     ReadExclusive,
     WriteExclusive,
 }
@@ -33,14 +33,14 @@ pub(crate) enum OpenMode {
 pub(crate) struct DeviceFile {
     file: File,
     pub dev: DevNo,
-    /// Bytes.
+    /// In bytes.
     pub size: u64,
 }
 
 impl DeviceFile {
-    /// InvalidInput where the path leads to something else than a block device.
+    /// InvalidInput where the path is not a block device.
     pub(crate) fn open(path: &Path, mode: OpenMode) -> io::Result<DeviceFile> {
-        // Looked at first: opening a pipe or a character device may do things.
+        // Checked first: opening a pipe or a character device may have side effects.
         if !std::fs::metadata(path)?.file_type().is_block_device() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -72,7 +72,7 @@ impl DeviceFile {
         })
     }
 
-    /// Whether these bytes, as far as the device has them, read as zeros.
+    /// Whether these bytes read as zeros. Bytes beyond the end of the device are ignored.
     pub(crate) fn is_zero(&self, start: u64, length: u64) -> io::Result<bool> {
         let (mut at, end) = (
             start.min(self.size),
@@ -92,7 +92,7 @@ impl DeviceFile {
         Ok(true)
     }
 
-    /// Bytes from `start` on; fewer where it ends.
+    /// Bytes from `start`; fewer at the end of the device.
     pub(crate) fn read(&self, start: u64, length: usize) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; length];
         let read = self.file.read_at(&mut buffer, start)?;
@@ -100,7 +100,7 @@ impl DeviceFile {
         Ok(buffer)
     }
 
-    /// Zeros, and on the device when this returns. What lies beyond its end is passed over.
+    /// Writes zeros, which are on the device when this returns. Bytes beyond its end are ignored.
     pub(crate) fn zero(&self, start: u64, length: u64) -> io::Result<()> {
         let (mut at, end) = (
             start.min(self.size),
@@ -114,7 +114,7 @@ impl DeviceFile {
         self.file.sync_all()
     }
 
-    /// What was written through any descriptor is on the device.
+    /// Flushes to the device all that was written through any descriptor.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
@@ -124,13 +124,13 @@ impl DeviceFile {
     }
 }
 
-/// st_dev or st_rdev (stat(2)), in two parts.
+/// Converts st_dev or st_rdev (stat(2)) into major and minor number.
 pub(crate) fn dev_no(number: u64) -> DevNo {
     let part = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
     DevNo::new(part(major(number)), part(minor(number)))
 }
 
-/// FS_NOCOW_FL (linux/fs.h): an empty file's blocks are written where they are.
+/// FS_NOCOW_FL (linux/fs.h): blocks are overwritten in place. Works only on an empty file.
 pub(crate) fn disable_copy_on_write(file: &File) -> io::Result<()> {
     const NO_COPY_ON_WRITE: i32 = 0x0080_0000;
     sys::set_file_flags(file.as_fd(), NO_COPY_ON_WRITE)

@@ -1,8 +1,9 @@
-//! Short file access that may block, off the threads of the runtime. In: a closure. Out: its result.
+//! Short file access that may block, outside the threads of the runtime. In: a closure. Out: its
+//! result.
 //!
-//! Each user has a lane of its own, with one thread of the blocking pool at most: a dead disk that
-//! blocks one user's thread leaves the pool to the others. The pool has a thread for each lane and
-//! for the reading of the configuration (`app`).
+//! Each user has its own lane, with at most one thread of the blocking pool: a dead disk that
+//! blocks one lane leaves the pool to the others. The pool has one thread for each lane and one for
+//! reading the configuration (`app`).
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
@@ -10,13 +11,13 @@ use tokio::task::JoinError;
 pub(crate) struct BlockingLane(Semaphore);
 
 impl BlockingLane {
-    #[allow(clippy::new_without_default)] // Made in statics only.
+    #[allow(clippy::new_without_default)] // Used in statics only.
     pub(crate) const fn new() -> BlockingLane {
         BlockingLane(Semaphore::const_new(1))
     }
 
-    /// Waits for the closures before. When the future is dropped, a closure that has begun still
-    /// occupies the lane until its end.
+    /// Waits for earlier closures of the lane. A closure that has started occupies the lane until
+    /// its end, even if the future is dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &'static self,
         work: impl FnOnce() -> T + Send + 'static,

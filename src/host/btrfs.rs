@@ -1,7 +1,7 @@
-//! The member devices of a mounted btrfs, by the ioctls BTRFS_IOC_FS_INFO and BTRFS_IOC_DEV_INFO
+//! The member devices of a mounted btrfs, from the ioctls BTRFS_IOC_FS_INFO and BTRFS_IOC_DEV_INFO
 //! (include/uapi/linux/btrfs.h).
 //!
-//! In: the path of a mount. Out: the filesystem's UUID; for each member its id and the path by
+//! In: the path of a mount. Out: the UUID of the filesystem; the id of each member, and the path by
 //! which the kernel opened it.
 
 use std::io;
@@ -13,7 +13,7 @@ use nix::fcntl::{OFlag, open};
 use crate::host::sys;
 use crate::model::path::HostPath;
 
-/// Ids are given out once; after many replacements they are high, and most of them are free.
+/// Ids are never reused: after many replacements they are high, and most lower ids are unused.
 const MAX_DEVICE_ID: u64 = 4096;
 /// Offsets in struct btrfs_ioctl_fs_info_args and struct btrfs_ioctl_dev_info_args.
 const FSID: usize = 16;
@@ -21,9 +21,9 @@ const PATH: usize = 3072;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Members {
-    /// As /sys/fs/btrfs names it.
+    /// As in /sys/fs/btrfs.
     pub uuid: String,
-    /// By id. A member that is missing has no path and is left out.
+    /// By id. Missing members have no path and are left out.
     pub devices: Vec<(u64, HostPath)>,
 }
 
@@ -43,8 +43,8 @@ pub enum BtrfsError {
     },
 }
 
-/// None where the kernel does not answer: a mount of one file, a filesystem that is no btrfs. Leaves
-/// no trace (O_NOATIME).
+/// None where the ioctl is not supported: a mount of one file, a filesystem other than btrfs. Does
+/// not change atime (O_NOATIME).
 pub(crate) fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
     let flags = OFlag::O_RDONLY
         | OFlag::O_DIRECTORY
@@ -83,7 +83,7 @@ pub(crate) fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
     Ok(Some(Members { uuid, devices }))
 }
 
-/// The highest id of a member, and the UUID with its hyphens.
+/// The highest id of a member, and the hyphenated UUID.
 fn filesystem(info: &[u8; sys::BTRFS_FS_INFO]) -> (u64, String) {
     let mut highest = [0; 8];
     highest.copy_from_slice(&info[..8]);

@@ -1,7 +1,7 @@
-//! Device-mapper's ioctl interface (linux/dm-ioctl.h): the status of one device's table, without
-//! flushing anything; having a kind of target loaded; resuming what was left suspended (`held`).
+//! Device-mapper's ioctl interface (linux/dm-ioctl.h): table status without flushing I/O, loading
+//! the module of a target type, resuming suspended devices (which `suspended` finds).
 //!
-//! In: a device number. Out: lines as `dmsetup status` prints them: `START LENGTH TYPE STATUS`.
+//! In: a device number. Out: lines in the format of `dmsetup status`: `START LENGTH TYPE STATUS`.
 
 pub(crate) mod suspended;
 
@@ -14,12 +14,12 @@ use crate::host::sys::{self, DM_HEADER};
 use crate::model::dev::DevNo;
 
 const CONTROL: &str = "/dev/mapper/control";
-/// The oldest interface that has all used here; the kernel accepts any minor version up to its own.
+/// The oldest version with the commands used here; the kernel accepts minor versions up to its own.
 const VERSION: [u32; 3] = [4, 0, 0];
 const BUFFER_FULL: u32 = 1 << 8;
-/// Without it, asking a thin pool commits its metadata: I/O, which on a dead disk never ends.
+/// Without it, querying a thin pool commits its metadata: on a dead disk, that I/O never ends.
 const NO_FLUSH: u32 = 1 << 11;
-/// DM_STATUS_TABLE_FLAG: the targets' arguments instead of their status
+/// DM_STATUS_TABLE_FLAG: returns the arguments of the targets instead of their status
 /// (include/uapi/linux/dm-ioctl.h).
 const STATUS_TABLE: u32 = 1 << 4;
 const FIRST_BUFFER: usize = 16 * 1024;
@@ -30,7 +30,7 @@ const TARGET_COUNT: usize = 20;
 const FLAGS: usize = 28;
 const DEV: usize = 40;
 const NAME: usize = 48;
-/// DM_NAME_LEN, with its end.
+/// DM_NAME_LEN, including the terminating zero.
 const NAME_LENGTH: usize = 128;
 /// sizeof(struct dm_target_spec): u64 start, u64 length, i32 status, u32 next, char type[16].
 const SPEC: usize = 40;
@@ -67,15 +67,15 @@ pub(crate) fn table_status(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, D
     query_table(root, dev, NO_FLUSH)
 }
 
-/// The table itself: `START LENGTH TYPE ARGUMENTS` a target. A crypt target's key is in it where it
-/// is not in the kernel's keyring: not for logs.
+/// The table: `START LENGTH TYPE ARGUMENTS` for each target. Never log it: a crypt target's key is
+/// in it, unless the key is in the kernel's keyring.
 pub(crate) fn table(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
     query_table(root, dev, NO_FLUSH | STATUS_TABLE)
 }
 
-/// Has the kernel load the module of a kind of target, if it is not there: asked for its version,
-/// it does so itself (dm_get_target_type(), drivers/md/dm-target.c), which nobody needs
-/// CAP_SYS_MODULE for.
+/// Makes the kernel load the module of a target type, if it is not loaded. A query for the version
+/// of a target type loads its module (dm_get_target_type(), drivers/md/dm-target.c), and needs no
+/// CAP_SYS_MODULE.
 pub(crate) fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> {
     let control = open_control(root)?;
     let failed = |source| DmError::TargetVersion {
@@ -91,9 +91,9 @@ pub(crate) fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> 
     sys::dm_target_version(control.as_fd(), &mut buffer).map_err(failed)
 }
 
-/// Whoever writes to it goes on, with the table that was loaded last; a filesystem that was frozen
-/// for it is thawed. Nothing happens to one that is not suspended and has no table waiting
-/// (do_resume(), drivers/md/dm-ioctl.c).
+/// Resumes the device: its writers continue, with the table that was loaded last, and a filesystem
+/// that was frozen for the suspend is thawed. No effect on a device that is not suspended and has
+/// no inactive table (do_resume(), drivers/md/dm-ioctl.c).
 pub(crate) fn resume(root: &HostRoot, dev: DevNo) -> Result<(), DmError> {
     let control = open_control(root)?;
     sys::dm_dev_suspend(control.as_fd(), &mut request(dev, DM_HEADER, 0))
@@ -141,8 +141,9 @@ fn encode_dev(dev: DevNo) -> u64 {
     minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
 
-/// The answer: after `data_start`, each target a struct dm_target_spec with its status as a C
-/// string behind it; `next` counts from the first one (retrieve_status(), drivers/md/dm-ioctl.c).
+/// Parses the result: from `data_start` on, a struct dm_target_spec for each target, then its
+/// status as a C string. `next` counts from the first struct (retrieve_status(),
+/// drivers/md/dm-ioctl.c).
 fn parse_targets(buffer: &[u8]) -> Option<Vec<String>> {
     let data = buffer.get(usize::try_from(u32_at(buffer, DATA_START)?).ok()?..)?;
     let count = u32_at(buffer, TARGET_COUNT)?;

@@ -1,9 +1,9 @@
-//! Runs external programs: absolute path, no shell, a small fixed environment, a process group of
-//! their own, a time-out, bounded output.
+//! Runs external programs: absolute path, no shell, a small fixed environment, a separate process
+//! group, a time-out, bounded output.
 //!
 //! In: the program and its arguments. Out: the raw wait status and the output. A process that
 //! cannot be killed is never waited for: the caller gets an `UnkillableChild`, and can await its
-//! end before it starts another one.
+//! exit before it starts another one.
 
 use std::ffi::{CString, OsString};
 use std::io;
@@ -22,36 +22,36 @@ use tokio::time::Instant;
 
 use crate::host::process::waiting_in;
 
-/// After the program's end its output is awaited this long: something that it left behind may hold
-/// the pipes for ever.
+/// After the program has exited, its output is awaited for this long: a process that it left
+/// running may keep the pipes open for ever.
 const LATE_OUTPUT_TIMEOUT: Duration = Duration::from_millis(200);
-/// A process that was killed has gone by then, or is held by the kernel.
+/// A killed process exits within this time, or is blocked in the kernel.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
-/// A program without a time-out of its own is started within milliseconds, unless its disk does not
-/// answer.
+/// The start time-out of programs without a time-out. A start takes milliseconds, unless the disk
+/// of the program does not respond.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// For a thread that only starts a process.
 const STACK_SIZE: usize = 128 * 1024;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Exec {
-    /// Absolute; never searched for.
+    /// Absolute; never searched in PATH.
     pub program: PathBuf,
     pub args: Vec<String>,
     pub stdin: Vec<u8>,
-    /// For all of it. Then the whole process group is killed.
+    /// For the whole run. Then the process group is killed.
     pub timeout: Duration,
-    /// Bytes of stdout and of stderr that are kept, each; the rest is read and dropped.
+    /// How many bytes of stdout and of stderr each are kept; the rest is read and dropped.
     pub max_output: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Output {
-    /// The status of wait(2), with exit code and signal still in it.
+    /// The status of wait(2), which contains exit code and signal.
     pub status: i32,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
-    /// More was written than kept.
+    /// The program wrote more than was kept.
     pub truncated: bool,
 }
 
@@ -85,14 +85,14 @@ pub(crate) enum ExecError {
 /// Nothing waits for it.
 #[derive(Debug)]
 pub struct UnkillableChild {
-    /// The process' state and what it waits in, where /proc shows it
-    /// (`D (disk sleep) in blk_execute_rq`).
+    /// The state of the process and its wait channel, where /proc shows them (`D (disk sleep) in
+    /// blk_execute_rq`).
     pub waiting_in: Option<String>,
     exited: oneshot::Receiver<()>,
 }
 
 impl UnkillableChild {
-    /// The process exists until `end` completes, which a task of its own awaits.
+    /// The process exists until `end` completes; a separate task awaits it.
     pub(crate) fn watch(
         waiting_in: Option<String>,
         end: impl Future<Output = ()> + Send + 'static,
@@ -100,7 +100,7 @@ impl UnkillableChild {
         let (tell, gone) = oneshot::channel();
         tokio::spawn(async move {
             end.await;
-            // Nothing may wait for it any more.
+            // The receiver may have been dropped.
             let _ = tell.send(());
         });
         UnkillableChild {
@@ -111,13 +111,13 @@ impl UnkillableChild {
 
     /// Whether the process has exited.
     pub(crate) fn has_exited(&mut self) -> bool {
-        // An error: the runtime ends, and everything with it.
+        // An error: the runtime is ending.
         self.exited.try_recv() != Err(oneshot::error::TryRecvError::Empty)
     }
 
-    /// Completes when the process has exited, maybe after days.
+    /// Completes when the process has exited, possibly after days.
     pub async fn exited(self) {
-        // An error: the runtime ends, and everything with it.
+        // An error: the runtime is ending.
         let _ = self.exited.await;
     }
 }
@@ -158,11 +158,11 @@ pub(crate) async fn run(exec: &Exec) -> Result<Output, ExecError> {
         };
         let ended = tokio::time::timeout_at(deadline, end).await;
         if ended.is_ok() {
-            // Its number may be somebody else's from now on. What the program left running on
-            // purpose stays.
+            // The process id may be reused from now on. Processes that the program left running on
+            // purpose are not killed.
             group.release();
             if !read_all {
-                // Elapsed: the output is what has arrived by now.
+                // On a time-out, the output that has arrived is used.
                 tokio::time::timeout(LATE_OUTPUT_TIMEOUT, &mut read)
                     .await
                     .ok();
@@ -173,10 +173,10 @@ pub(crate) async fn run(exec: &Exec) -> Result<Output, ExecError> {
     match ended {
         Err(_) => {
             let pid = child.id();
-            // It is killed here, not later: what is left is awaited below.
+            // Kills the group now; the exit is awaited below.
             drop(group);
             let end = async move {
-                // How it ended says nothing: it was killed.
+                // The status is irrelevant: the process was killed.
                 let _ = child.wait().await;
             };
             match reap(pid, end).await {
@@ -221,8 +221,8 @@ impl StartedChild {
     }
 }
 
-/// Becomes another program; whatever this process holds goes with it. SIGPIPE stays ignored, as it
-/// is here: the end of its reader does not kill it. Out: why it was not started.
+/// Replaces this process with another program. SIGPIPE stays ignored, as in this process: when the
+/// reader of its output closes, the program is not killed. Out: why the program was not started.
 pub(crate) fn exec(program: &Path, args: &[OsString]) -> io::Error {
     if !program.is_absolute() {
         return io::Error::new(io::ErrorKind::InvalidInput, "the path is not absolute");
@@ -241,7 +241,7 @@ pub(crate) fn exec(program: &Path, args: &[OsString]) -> io::Error {
     }
 }
 
-/// An `Unkillable` error: the program is not started in time, since its disk does not answer.
+/// An `Unkillable` error: the program did not start in time, since its disk does not respond.
 async fn start(
     program: &Path,
     command: Command,
@@ -251,7 +251,7 @@ async fn start(
         program: program.to_owned(),
         source,
     };
-    // A child that nothing waits for any more is killed as it is dropped.
+    // If the future is dropped, the child is killed when the result is dropped.
     let mut starting = spawn_in_thread(command, StartedChild::new).map_err(failed)?;
     match tokio::time::timeout(timeout, &mut starting).await {
         Ok(started) => started.unwrap_or_else(thread_lost).map_err(failed),
@@ -263,9 +263,9 @@ async fn start(
     }
 }
 
-/// Starts it in a thread of its own: whoever starts a process waits until its program is read from
-/// disk (vfork(2)), which on a dead disk never ends. Such a thread ends with the disk's answer, or
-/// with the daemon. A process that is started when nothing waits for it any more is dropped.
+/// Starts the process on a separate thread: the parent waits until the program is read from disk
+/// (vfork(2)), which on a dead disk never ends. The thread ends when the disk responds, or with the
+/// daemon. If nothing waits for the process when it has started, it is dropped.
 pub(super) fn spawn_in_thread<T: Send + 'static>(
     mut command: Command,
     started: impl FnOnce(Child) -> T + Send + 'static,
@@ -274,10 +274,10 @@ pub(super) fn spawn_in_thread<T: Send + 'static>(
     let runtime = tokio::runtime::Handle::current();
     let run = move || {
         let _inside = runtime.enter();
-        // Nobody waits for it any more.
+        // The receiver may have been dropped.
         let _ = tell.send(command.spawn().map(started));
     };
-    // Detached: it ends by itself.
+    // Detached: the thread ends by itself.
     std::thread::Builder::new()
         .name("exec".to_owned())
         .stack_size(STACK_SIZE)
@@ -285,21 +285,21 @@ pub(super) fn spawn_in_thread<T: Send + 'static>(
     Ok(told)
 }
 
-/// The thread that starts a process ended without an answer.
+/// The error when the thread that starts a process ended without a result.
 pub(super) fn thread_lost<T>(_: oneshot::error::RecvError) -> io::Result<T> {
     Err(io::ErrorKind::BrokenPipe.into())
 }
 
-/// A start that comes too late: the process is killed as soon as there is one.
+/// Kills a process that starts too late, as soon as it exists.
 async fn kill_late_start(starting: oneshot::Receiver<io::Result<StartedChild>>) {
     if let Ok(Ok(StartedChild { mut child, group })) = starting.await {
         drop(group);
-        // How it ended says nothing: it was killed.
+        // The status is irrelevant: the process was killed.
         let _ = child.wait().await;
     }
 }
 
-/// Waits a moment for the end of what was killed. Out: what is left of it, if it does not go.
+/// Waits a moment for the exit of a killed process. Out: the process, if it does not exit.
 async fn reap(
     pid: Option<u32>,
     end: impl Future<Output = ()> + Send + 'static,
@@ -311,9 +311,9 @@ async fn reap(
     }
 }
 
-// Descriptors of ours are CLOEXEC (the standard library opens nothing else), so the child has its
-// three only.
-#[allow(clippy::disallowed_methods)] // Only here are other programs started.
+// Our descriptors are CLOEXEC (the standard library sets it on each), so the child inherits only
+// the three standard ones.
+#[allow(clippy::disallowed_methods)] // The only place that starts other programs.
 fn command(program: &Path, args: &[String]) -> Result<Command, ExecError> {
     if !program.is_absolute() {
         return Err(ExecError::NotAbsolute(program.to_owned()));
@@ -328,16 +328,16 @@ fn command(program: &Path, args: &[String]) -> Result<Command, ExecError> {
     Ok(command)
 }
 
-/// A program that writes for as long as it runs. Dropping it kills its process group.
+/// A running program whose output is read as a stream. Dropping it kills its process group.
 #[derive(Debug)]
 pub(crate) struct StreamingChild {
     child: Child,
     group: ProcessGroup,
 }
 
-/// Starts a program without input; its standard error is discarded. Out: also the reading end of
-/// its output, which the caller reads or closes. A program that is not started within
-/// `START_TIMEOUT` is an `Unkillable` error: its disk does not answer.
+/// Starts a program without input; its standard error is discarded. Out: also the read end of its
+/// output, which the caller reads or closes. A program that does not start within `START_TIMEOUT`
+/// is an `Unkillable` error: its disk does not respond.
 pub(crate) async fn spawn_streaming(
     program: &Path,
     args: &[String],
@@ -361,7 +361,7 @@ pub(crate) async fn spawn_streaming(
 }
 
 impl StreamingChild {
-    /// Until it has ended. Out: how, in words. Cancel-safe.
+    /// Waits for the exit. Out: how the program ended, as text. Cancel-safe.
     pub(crate) async fn wait(&mut self) -> String {
         let ended = self.child.wait().await;
         self.group.release();
@@ -371,8 +371,8 @@ impl StreamingChild {
 
 async fn write_stdin(stdin: Option<ChildStdin>, bytes: &[u8]) {
     if let Some(mut stdin) = stdin {
-        // A program that does not read its input is within its rights: it ends with EPIPE here and
-        // a status there.
+        // A program need not read its input: the write then fails with EPIPE, and the program has
+        // an exit status.
         let _ = stdin.write_all(bytes).await;
     }
 }
@@ -399,7 +399,7 @@ impl ProcessGroup {
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // ESRCH: it ended by itself in the meantime.
+            // ESRCH: the group has already exited.
             let _ = killpg(group, Signal::SIGKILL);
         }
     }
@@ -420,7 +420,7 @@ impl BoundedBuffer {
         }
     }
 
-    /// Until the end, or an error of the pipe, which is an end too.
+    /// Reads until the end of file or an error of the pipe, which counts as the end.
     async fn read_to_end(&mut self, from: Option<impl AsyncRead + Unpin>) {
         let Some(mut from) = from else { return };
         let mut buffer = [0; 4096];

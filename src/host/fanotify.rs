@@ -1,8 +1,7 @@
-//! Filesystem error events of fanotify(7): a group, marks on whole filesystems, the bytes of the
-//! events.
+//! Filesystem error events of fanotify(7): creates a group, marks whole filesystems, reads the
+//! bytes of events.
 //!
-//! In: paths of mounts. Out: bytes as the kernel writes them, errno. The events are parsed
-//! elsewhere.
+//! In: paths of mounts. Out: bytes in the format of the kernel, errno. Events are parsed elsewhere.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -19,13 +18,13 @@ use crate::host::sys;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
-/// What fanotify calls a filesystem in its events: statfs(2)'s f_fsid.
+/// The id of a filesystem in fanotify events: f_fsid of statfs(2).
 pub(crate) type FsId = [u8; 8];
 
-/// A queue of events.
+/// A fanotify group: a queue of events.
 pub(crate) struct FanotifyGroup(Fanotify);
 
-/// The directory that is mounted at a path now. As long as it lives the mount is busy.
+/// The directory that is mounted at a path now. While this exists, the mount is busy.
 pub(crate) struct MarkTarget {
     directory: OwnedFd,
     pub dev: DevNo,
@@ -33,7 +32,7 @@ pub(crate) struct MarkTarget {
 }
 
 impl MarkTarget {
-    /// Opens nothing on the filesystem itself (O_PATH). ENOTDIR for a mount of one file.
+    /// Opens nothing on the filesystem (O_PATH). ENOTDIR for a mount of one file.
     pub(crate) fn open(path: &HostPath) -> Result<MarkTarget, Errno> {
         let directory = open(
             path.as_path(),
@@ -51,10 +50,10 @@ impl MarkTarget {
 }
 
 impl FanotifyGroup {
-    /// Events name a filesystem and a file handle (FAN_REPORT_FID, since 5.1) instead of opening a
-    /// file; errors have no other form.
+    /// Events contain a filesystem id and a file handle (FAN_REPORT_FID, since 5.1) instead of an
+    /// open file; error events exist in no other form.
     pub(crate) fn new() -> Result<FanotifyGroup, Errno> {
-        // nix does not name FAN_REPORT_FID.
+        // nix has no constant for FAN_REPORT_FID.
         let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
         Fanotify::init(
             flags | InitFlags::from_bits_retain(libc::FAN_REPORT_FID),
@@ -63,7 +62,7 @@ impl FanotifyGroup {
         .map(FanotifyGroup)
     }
 
-    /// Errors of the filesystem from now on, until it is unmounted. Doing it again changes nothing.
+    /// Subscribes to errors of the filesystem until it is unmounted. Repeating it has no effect.
     /// EINVAL before 5.16.
     pub(crate) fn mark(&self, mounted: &MarkTarget) -> Result<(), Errno> {
         let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
@@ -75,7 +74,7 @@ impl FanotifyGroup {
         )
     }
 
-    /// Waits for events, and reads some whole ones.
+    /// Waits for events and reads whole events.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         loop {
             match nix::unistd::read(self.0.as_fd(), buffer) {

@@ -1,8 +1,8 @@
-//! Freezes and thaws filesystems (FIFREEZE, FITHAW; fsfreeze(8)), and writes them out (syncfs(2)).
+//! Freezes and thaws filesystems (FIFREEZE, FITHAW; fsfreeze(8)), and flushes them (syncfs(2)).
 //!
-//! In: a path in this process' mount namespace, and the filesystem that it must be. Out: errno.
-//! Each of these calls may wait in the kernel for ever: they belong in processes of their own. Does
-//! not decide which filesystem may be frozen, or when.
+//! In: a path in this process' mount namespace, and the filesystem that is expected there. Out:
+//! errno. Each of these calls may wait in the kernel for ever, so callers run them in separate
+//! processes. Does not decide which filesystem may be frozen, or when.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,13 +17,13 @@ use crate::host::sys;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
-/// A file or directory on a mounted filesystem, open for reading. Holding it keeps the filesystem
-/// mounted.
+/// A file or directory on a mounted filesystem, open for reading. While it is open, the filesystem
+/// stays mounted.
 #[derive(Debug)]
 pub struct OpenMount {
     fd: OwnedFd,
-    /// The numbers by which it may be known: the mounted filesystem's (mountinfo), and what stat(2)
-    /// says, which differs on btrfs.
+    /// The device numbers of the filesystem: from mountinfo and from stat(2), which differ on
+    /// btrfs.
     pub devs: Vec<DevNo>,
 }
 
@@ -36,11 +36,11 @@ pub enum FreezeError {
 }
 
 impl OpenMount {
-    /// Leaves no trace (O_NOATIME, where this process may). A mount of one file is opened as well.
+    /// Does not change atime (O_NOATIME, where permitted). Also opens a mount of one file.
     pub fn open(path: &HostPath) -> Result<OpenMount, FreezeError> {
         let plain = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let directory = plain | OFlag::O_DIRECTORY;
-        // EPERM: not the owner and without CAP_FOWNER; what is frozen keeps its atime anyway.
+        // EPERM: not the owner, and no CAP_FOWNER. A frozen filesystem keeps its atime anyway.
         let opened =
             open(path.as_path(), directory | OFlag::O_NOATIME, Mode::empty()).or_else(|errno| {
                 match errno {
@@ -84,8 +84,8 @@ impl OpenMount {
     }
 }
 
-/// What mountinfo says of the mount that `fd` was opened through, which is the filesystem itself,
-/// also where stat(2) has the number of a btrfs subvolume.
+/// The device number in mountinfo of the mount through which `fd` was opened. It is that of the
+/// filesystem, also where stat(2) returns the number of a btrfs subvolume.
 fn mounted_dev(fd: &OwnedFd) -> io::Result<Option<DevNo>> {
     let id = mount_id(fd.as_fd())?.to_string();
     let mounts = std::fs::read("/proc/self/mountinfo")?;

@@ -1,8 +1,8 @@
-//! A long-lived helper process: a copy of our own binary that sends and receives messages, one line
-//! of JSON each.
+//! A long-lived helper process: a copy of our own binary that exchanges messages with the daemon,
+//! one line of JSON each.
 //!
-//! In: how to start the process, messages for it. Out: its messages. The process ends when its
-//! standard input is closed; its end is not waited for. Knows nothing of the messages' meaning.
+//! In: how to start the process, messages for it. Out: its messages. The process exits when its
+//! standard input is closed; its exit is not awaited. Does not interpret the messages.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,12 +18,12 @@ use tokio::sync::Semaphore;
 
 use crate::host::exec::{spawn_in_thread, thread_lost};
 
-/// Messages are small.
+/// The longest message; usual messages are small.
 const MAX_LINE: u64 = 1 << 20;
-/// A helper starts within milliseconds and always reads; one that does not is useless.
+/// A helper starts within milliseconds and always reads its input; one that does not is useless.
 const HELPER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Starts in progress at the same time. Each has a thread of its own, which hangs as long as the
-/// disk that the program lies on.
+/// The maximum number of concurrent starts. Each has its own thread, which hangs while the disk of
+/// the program does not respond.
 const MAX_STARTS: usize = 4;
 static STARTS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_STARTS)));
 
@@ -33,13 +33,13 @@ pub struct Program {
     pub args: Vec<OsString>,
 }
 
-/// Dropping it closes its pipes, which ends it; it is reaped whenever it has ended.
+/// Dropping it closes its pipes, which ends the process; it is reaped when it has exited.
 pub struct Helper {
-    /// Held for the reaping, too.
+    /// Also needed to reap the process.
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
-    /// What was read of a line.
+    /// The part of a line that was read.
     line: Vec<u8>,
     max_line: u64,
 }
@@ -65,12 +65,12 @@ pub enum HelperError {
 }
 
 impl Helper {
-    /// A helper that is started after the time-out finds its input closed, and ends.
+    /// A helper that starts after the time-out finds its input closed, and exits.
     pub async fn start(program: &Program) -> Result<Helper, HelperError> {
         Helper::start_with(program, STARTS.clone(), MAX_LINE).await
     }
 
-    /// `starts`: the bound on starts in progress. `max_line`: the length of the longest message.
+    /// `starts`: the limit of concurrent starts. `max_line`: the length of the longest message.
     #[allow(clippy::disallowed_methods)] // Our own binary, no shell, bounded lines.
     pub(super) async fn start_with(
         program: &Program,
@@ -109,7 +109,7 @@ impl Helper {
         })
     }
 
-    /// The next message. Cancel-safe: the part of a line that was read is kept.
+    /// Receives the next message. Cancel-safe: a part of a line that was read is kept.
     pub async fn recv<T: DeserializeOwned>(&mut self) -> Result<T, HelperError> {
         let left = self.max_line.saturating_sub(self.line.len() as u64);
         (&mut self.stdout)
@@ -125,9 +125,9 @@ impl Helper {
         message
     }
 
-    /// SIGKILL. The next `recv` reports the end.
+    /// Sends SIGKILL. The next `recv` reports the end.
     pub(crate) fn kill(&mut self) {
-        // An error: it is gone already.
+        // An error: it has already exited.
         let _ = self.child.start_kill();
     }
 
@@ -149,7 +149,7 @@ impl Helper {
             ..
         } = self;
         drop((stdin, stdout));
-        // How it ended says nothing.
+        // The exit status is irrelevant.
         child.wait().await.ok();
     }
 

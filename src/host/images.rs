@@ -1,9 +1,9 @@
-//! Image files on loop devices that live as long as their volumes (those of filesystem checks are
-//! in `loops`).
+//! Image files on loop devices that exist as long as their volumes (`loops` has the loop devices of
+//! filesystem checks).
 //!
-//! In: an image's path, in the mount namespace of this process. Out: the device. A loop device is
-//! identified by its file's inode, not by a name: names can be truncated, changed or used twice. No
-//! state is kept: the kernel's table is the truth.
+//! In: the path of an image, in the mount namespace of this process. Out: the loop device. A loop
+//! device is identified by the inode of its file, not by a name: names can be truncated, changed or
+//! reused. No state is kept: the kernel's table is authoritative.
 
 use std::fs::File;
 use std::io;
@@ -21,10 +21,10 @@ use crate::host::sys;
 const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;
 const DIRECT_IO: u32 = 16;
-/// Somebody else may take the free device before us: so often in a row is not chance.
+/// Another process may attach the free device first: this many times in a row is not chance.
 const MAX_ATTEMPTS: usize = 64;
-/// After it was let go, udev may still be looking at a device; the kernel tells nobody when it is
-/// done. Looked at so often, for two seconds in all.
+/// After a detach, udev may still have the device open, and the kernel does not report when it
+/// closes. The state is polled this often, for two seconds in total.
 const DETACH_POLLS: usize = 100;
 const DETACH_POLL_MS: u8 = 20;
 
@@ -73,7 +73,7 @@ fn node_path(name: &str) -> PathBuf {
     Path::new("/dev").join(name)
 }
 
-/// None: it is on no loop device, or is not there.
+/// None: the image is on no loop device, or does not exist.
 pub(crate) fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
     let data = match std::fs::symlink_metadata(image) {
         Ok(data) => data,
@@ -82,9 +82,9 @@ pub(crate) fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
     };
     for entry in std::fs::read_dir("/sys/block").map_err(ImageError::List)? {
         let entry = entry.map_err(ImageError::List)?;
-        // Only those that have a file have this. The kernel has the name in memory;
-        // LOOP_GET_STATUS64 asks the file's filesystem, which may be one that hangs: it is asked of
-        // no loop but those whose file has this name.
+        // Only attached loop devices have this file. The kernel has the name in memory.
+        // LOOP_GET_STATUS64 queries the filesystem of the file, which may hang, so only devices
+        // whose file has this name are queried.
         let Ok(backing) = std::fs::read(entry.path().join("loop/backing_file")) else {
             continue;
         };
@@ -102,7 +102,7 @@ pub(crate) fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
             Err(error) if is_not_attached(&error) => continue,
             Err(error) => return Err(ImageError::Status(name, error)),
         };
-        // lo_device is stat(2)'s st_dev, encoded in the same way (loop_get_status(),
+        // lo_device has the encoding of st_dev in stat(2) (loop_get_status(),
         // drivers/block/loop.c).
         if (status.device, status.inode) == (data.dev(), data.ino()) {
             return Ok(Some(AttachedImage { name, node }));
@@ -111,7 +111,7 @@ pub(crate) fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
     Ok(None)
 }
 
-/// Its last part only: the folders before it look different from another mount namespace.
+/// Compares the file name only: in another mount namespace, the directories above differ.
 fn has_name(backing_file: &[u8], image: &Path) -> bool {
     let path = backing_file.strip_suffix(b"\n").unwrap_or(backing_file);
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
@@ -130,9 +130,9 @@ fn is_not_attached(error: &io::Error) -> bool {
     )
 }
 
-/// The device that it is on already, or a new one. It stays until it is detached, whoever ends (no
-/// LO_FLAGS_AUTOCLEAR). With direct I/O where the filesystem below can: nothing is cached twice,
-/// and the device's memory does not depend on what lies on it. Else the kernel caches, which is
+/// The loop device that already has the image, or a new one. It stays until it is detached,
+/// whichever process exits (no LO_FLAGS_AUTOCLEAR). With direct I/O where the underlying filesystem
+/// supports it: then no data is cached twice. Otherwise the kernel caches the file, which is
 /// correct too.
 pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, ImageError> {
     if let Some(attached) = find(image)? {
@@ -154,7 +154,7 @@ pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, Ima
         flags: DIRECT_IO | if read_only { READ_ONLY } else { 0 },
         ..sys::LoopInfo::EMPTY
     };
-    // For people (losetup -l); nothing is found by it. A byte stays zero.
+    // For people (losetup -l); never used to find the device. The last byte stays zero.
     let shown = std::os::unix::ffi::OsStrExt::as_bytes(image.as_os_str());
     let length = shown.len().min(info.file_name.len() - 1);
     info.file_name[..length].copy_from_slice(&shown[..length]);
@@ -167,7 +167,7 @@ pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, Ima
             .open(node_path(&name))
         {
             Ok(node) => node,
-            // Removed since; devtmpfs makes its node before the kernel returns the number.
+            // Removed since; devtmpfs creates the node before the kernel returns the number.
             Err(error) if is_not_attached(&error) => continue,
             Err(error) => return Err(ImageError::Open(node_path(&name), error)),
         };
@@ -189,9 +189,9 @@ pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, Ima
     Err(ImageError::NoFreeLoop)
 }
 
-/// Without direct I/O where the kernel refuses it outright: before 6.x it falls back by itself.
+/// Retries without direct I/O if the kernel refuses it; before 6.x the kernel falls back by itself.
 fn configure(node: &File, file: &File, info: sys::LoopInfo) -> io::Result<()> {
-    // Block size 0: 512 bytes, or what direct I/O asks for (loop_configure(),
+    // Block size 0: 512 bytes, or the block size of direct I/O (loop_configure(),
     // drivers/block/loop.c).
     let configure = |info| sys::loop_configure(node.as_fd(), file.as_fd(), 0, info);
     match configure(info) {
@@ -203,30 +203,30 @@ fn configure(node: &File, file: &File, info: sys::LoopInfo) -> io::Result<()> {
     }
 }
 
-/// Discards on the device would give the file's blocks back to its filesystem, and with them the
-/// promise that there is room for what is written.
+/// Disables discard. A discard would return blocks of the file to its filesystem, which could then
+/// lack the space for later writes.
 fn disable_discard(name: &str) {
     let limit = format!("/sys/block/{name}/queue/discard_max_bytes");
     if let Err(error) = std::fs::write(&limit, "0") {
-        // It works as well; the promise then lasts until somebody trims.
+        // Not fatal: space is lost only when a user trims the volume.
         eprintln!(
             "writing {limit}: {error}: what is trimmed in this volume is given back to the pool's filesystem"
         );
     }
 }
 
-/// It takes the size that its file has by now.
+/// Sets the size of the device to the present size of its file.
 pub(crate) fn grow(attached: &AttachedImage) -> Result<(), ImageError> {
     sys::loop_set_capacity(attached.node.as_fd())
         .map_err(|error| ImageError::SetCapacity(attached.name.clone(), error))
 }
 
-/// Waits until it has really gone. `Busy`: somebody has it open, and it stays attached as it was.
+/// Waits until the device is detached. `Busy`: another process has it open, and it stays attached.
 pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
     let AttachedImage { name, node, .. } = attached;
     let failed = |error| ImageError::Detach(name.clone(), error);
     drop(node);
-    // Finds a mount, or an exclusive user, without changing anything.
+    // Detects a mount or an exclusive opener without changing anything.
     let alone = File::options()
         .read(true)
         .custom_flags(libc::O_EXCL | libc::O_CLOEXEC)
@@ -246,7 +246,7 @@ pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
         Err(error) => return Err(failed(error)),
     };
     drop(node);
-    // Where others have it open, LOOP_CLR_FD means: with the last of them.
+    // While others have it open, LOOP_CLR_FD only sets autoclear: detach at the last close.
     let is_there = || Path::new("/sys/block").join(&name).join("loop").is_dir();
     for _ in 0..DETACH_POLLS {
         if !is_there() {
@@ -262,7 +262,7 @@ pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
     }
 }
 
-/// Takes back that it goes with its last user: what is reported as attached stays attached.
+/// Clears autoclear again: a device that is reported as attached stays attached.
 fn clear_autoclear(name: &str, before: sys::LoopInfo) -> io::Result<()> {
     let gone = |error: io::Error| match is_not_attached(&error) {
         true => Ok(()),
@@ -277,7 +277,7 @@ fn clear_autoclear(name: &str, before: sys::LoopInfo) -> io::Result<()> {
             let flags = now.flags & !AUTOCLEAR;
             sys::loop_set_status(node.as_fd(), &sys::LoopInfo { flags, ..now }).or_else(gone)
         }
-        // Another file's by now.
+        // The device has another file now.
         Ok(_) => Ok(()),
         Err(error) => gone(error),
     }

@@ -1,10 +1,10 @@
-//! Notes of who froze what, in memory that dies with the boot: what daemon and helper leave behind
-//! together is found by them.
+//! Intents of freezes, on a tmpfs that is empty after a boot: with them, the daemon or a helper
+//! finds the filesystems that killed processes left frozen.
 //!
-//! One file a freeze, made before the freeze is asked for, marked once it is there by one write
-//! into the file, removed after the thaw. So nothing is made, and no memory is needed, while
-//! writers are held. Beside them those of lvm(8), which suspends a volume while it changes it
-//! (`change`). In: a directory of the host. Out: the notes of this boot. Knows nothing of mounts.
+//! One file per freeze: created before the freeze, marked as frozen by one write in place, removed
+//! after the thaw. So no file is created and no memory is needed while writers are held. The
+//! intents of lvm(8), which suspends a volume while it changes it, are beside them (`lvm_intent`).
+//! In: a directory of the host. Out: the intents of this boot. Does not depend on mounts.
 
 pub(crate) mod lvm_intent;
 
@@ -24,10 +24,10 @@ use crate::model::path::HostPath;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 const SUFFIX: &str = ".json";
 
-/// Both names have the same length: one is written over the other.
+/// Both names have the same length: one overwrites the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
-    /// FIFREEZE is about to be called, or is being.
+    /// FIFREEZE is about to be called, or is running.
     #[serde(rename = "asking")]
     Freezing,
     #[serde(rename = "frozen")]
@@ -36,18 +36,18 @@ pub enum Stage {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreezeIntent {
-    /// First, so that its place in the file is known.
+    /// The first field, so that its offset in the file is fixed.
     pub stage: Stage,
     pub mount: HostPath,
     pub dev: DevNo,
-    /// Of the helper, in the host's PID namespace, with its start time in ticks after boot
-    /// (proc_pid_stat(5)): numbers are used again.
+    /// Process id of the helper in the host's PID namespace, and its start time in ticks after boot
+    /// (proc_pid_stat(5)): process ids are reused.
     pub pid: u32,
     pub started: u64,
     pub boot_id: String,
 }
 
-/// Where the stage begins in the file.
+/// Offset of the stage in the file.
 const STAGE_OFFSET: u64 = r#"{"stage":""#.len() as u64;
 
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +76,7 @@ fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IntentError
     }
 }
 
-/// A note that was made; open, for the mark.
+/// An intent that was written; open for the change of its stage.
 #[derive(Debug)]
 pub(crate) struct IntentFile {
     path: PathBuf,
@@ -84,7 +84,7 @@ pub(crate) struct IntentFile {
 }
 
 impl IntentFile {
-    /// Makes the directory where it is missing. `name`: of letters, digits and hyphens.
+    /// Creates the directory if it is missing. `name`: letters, digits and hyphens.
     pub(crate) fn create(
         directory: &Path,
         name: &str,
@@ -94,7 +94,7 @@ impl IntentFile {
         Ok(IntentFile { path, file })
     }
 
-    /// Into memory that is there already.
+    /// Overwrites memory that is already allocated.
     pub(crate) fn mark_frozen(&self) -> io::Result<()> {
         self.file.write_all_at(b"frozen", STAGE_OFFSET)
     }
@@ -104,7 +104,7 @@ impl IntentFile {
     }
 }
 
-/// Makes the directory where it is missing; open at its end.
+/// Creates the directory if it is missing. The file stays open.
 fn write_atomically(
     directory: &Path,
     name: &str,
@@ -120,7 +120,7 @@ fn write_atomically(
         return Err(IntentError::NotInMemory(directory.to_owned()));
     }
     let path = directory.join(name);
-    // A reader finds a whole note or none.
+    // A reader finds a complete file or none.
     let draft = directory.join(format!(".{name}.draft"));
     let text =
         serde_json::to_vec(note).map_err(|error| IntentError::Encode(path.clone(), error))?;
@@ -136,14 +136,14 @@ fn write_atomically(
     Ok((path, file))
 }
 
-/// A note that was found; the intent is None where it makes no sense.
+/// An intent that was found; None where it cannot be parsed.
 #[derive(Debug)]
 pub struct StoredIntent<T = FreezeIntent> {
     pub path: PathBuf,
     pub intent: Option<T>,
 }
 
-/// Oldest name first. None where the directory is missing.
+/// Sorted by name. Empty where the directory is missing.
 pub fn find(directory: &Path) -> Result<Vec<StoredIntent>, IntentError> {
     find_all(directory, SUFFIX)
 }
@@ -168,7 +168,7 @@ fn find_all<T: DeserializeOwned>(
                 path,
                 intent: serde_json::from_slice(&text).ok(),
             }),
-            // Removed since: it has thawed.
+            // Removed since: the filesystem was thawed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(io("reading", &path)(error)),
         }
@@ -180,7 +180,7 @@ fn find_all<T: DeserializeOwned>(
 impl<T> StoredIntent<T> {
     pub(crate) fn remove(&self) -> io::Result<()> {
         match std::fs::remove_file(&self.path) {
-            // Two repair at the same time.
+            // Two repairs run at the same time.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         }
@@ -188,17 +188,17 @@ impl<T> StoredIntent<T> {
 }
 
 impl FreezeIntent {
-    /// Its writer, in this process' /proc, can still thaw.
+    /// The process that wrote it, in this process' /proc, can still thaw.
     pub(crate) fn is_writer_alive(&self) -> bool {
         process_start_time(self.pid) == Some(self.started)
     }
 }
 
-/// When a process was started, in ticks after boot; None of one that is gone, or only waits to be
+/// When a process was started, in ticks after boot. None if it does not exist, or only waits to be
 /// reaped: its descriptors are closed.
 pub(crate) fn process_start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; `state` is field 3, `starttime` field 22
+    // The name in parentheses may contain anything; `state` is field 3, `starttime` field 22
     // (proc_pid_stat(5)).
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
@@ -209,7 +209,7 @@ pub(crate) fn process_start_time(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// Of the running boot.
+/// The id of the running boot.
 pub fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
         .trim()
@@ -218,7 +218,7 @@ pub fn boot_id() -> io::Result<String> {
 
 fn is_in_memory(directory: &Path) -> io::Result<bool> {
     let kind: FsType = statfs(directory)?.filesystem_type();
-    // The type of the number differs between architectures.
+    // The type of the constant differs between architectures.
     #[allow(clippy::unnecessary_cast)]
     let ramfs = kind.0 as i64 == RAMFS_MAGIC;
     Ok(kind == TMPFS_MAGIC || ramfs)

@@ -1,13 +1,13 @@
 //! A jail for programs that read devices: the program cannot write anything.
 //!
-//! In: a program and the devices (or the one file) that it may read. Out: its process and its
-//! output, as they come. This file is the side of the caller; `child` is what our own binary does
-//! between its start and the program's. Knows nothing of filesystems.
+//! In: a program, and the devices (or the one file) that it may read. Out: its process, and its
+//! output as a stream. This file is the caller's side; `child` is the code that our own binary runs
+//! before it becomes the program. Does not depend on filesystems.
 //!
-//! As root: a mount namespace of its own, all of it read-only, whose /dev has only the devices to
-//! be read, at mode 0440; another user without groups and capabilities; no_new_privs; Landlock,
-//! where the kernel has it; no file can grow (RLIMIT_FSIZE), where the program allows that. Without
-//! root: Landlock and RLIMIT_FSIZE; without both, the program is not started.
+//! As root: a separate mount namespace, all of it read-only, whose /dev has only the devices to be
+//! read, at mode 0440; another user without groups and capabilities; no_new_privs; Landlock, where
+//! the kernel has it; no file can grow (RLIMIT_FSIZE), where the program allows that. Without root:
+//! Landlock and RLIMIT_FSIZE; without both, the program is not started.
 
 mod child;
 
@@ -34,33 +34,32 @@ use crate::model::path::HostPath;
 
 pub use child::{enter, private_dev};
 
-/// Of nobody: neither a person nor a service has it (systemd keeps 65520 to 65535 free of its own;
-/// 65534 is `nobody`, 65535 the invalid one of 16 bits).
+/// A user id that no person and no service has (systemd leaves 65520 to 65535 unused; 65534 is
+/// `nobody`, 65535 the invalid 16-bit id).
 pub(crate) const JAIL_UID: u32 = 65531;
-/// Where the one file is found within.
+/// The path of the one file inside the jail.
 pub(crate) const IMAGE_PATH: &str = "/dev/image";
 
 /// A block device node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceNode {
-    /// In /dev.
+    /// Name in /dev.
     pub name: String,
     pub dev: DevNo,
 }
 
-/// What the jail is to be like.
+/// The properties of the jail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JailSpec {
-    /// None: we are not root, and the program runs as we do.
+    /// None: we are not root, and the program runs as our user.
     pub isolation: Option<Isolation>,
     /// Address space, in bytes.
     pub memory: u64,
-    /// It refuses to run where the size of files is limited (xfs_repair wants RLIMIT_FSIZE to be
-    /// infinite).
+    /// The program exits if the file size is limited (xfs_repair sets RLIMIT_FSIZE to infinity).
     pub unlimited_files: bool,
-    /// At the lowest priority.
+    /// Runs at the lowest priority.
     pub low_priority: bool,
-    /// Whose end is the program's end.
+    /// When this process exits, the program is killed.
     pub parent: i32,
 }
 
@@ -68,14 +67,14 @@ pub(crate) struct JailSpec {
 pub(crate) struct Isolation {
     pub uid: u32,
     pub gid: u32,
-    /// All that /dev has, besides null, zero, full, random and urandom.
+    /// All nodes in /dev, besides null, zero, full, random and urandom.
     pub nodes: Vec<DeviceNode>,
-    /// Found as `IMAGE`.
+    /// Visible as `IMAGE_PATH`.
     pub image: Option<HostPath>,
 }
 
-/// Whether a cell can be made here: namespaces and another user want rights that only root has, and
-/// not in every container.
+/// Whether isolation is possible here: namespaces and another user need capabilities that only root
+/// has, and not in every container.
 pub(crate) fn is_possible() -> bool {
     let needed = [
         caps::Capability::CAP_SYS_ADMIN,
@@ -89,17 +88,17 @@ pub(crate) fn is_possible() -> bool {
             .all(|right| caps::has_cap(None, caps::CapSet::Effective, *right).unwrap_or(false))
 }
 
-/// A program in its jail. It ends with the thread that started it.
+/// A program in its jail. It is killed when the thread that started it exits.
 #[derive(Debug)]
 pub(crate) struct JailedProcess {
     child: Child,
     group: Pid,
     output: File,
-    /// What went wrong before the program began; ends when it begins.
+    /// Errors from before the program started; ends when it starts.
     setup_error: Option<File>,
 }
 
-/// `program` is our own binary, with the arguments that bring it to `inside::enter`.
+/// `program` is our own binary, with the arguments that lead to `child::enter`.
 #[allow(clippy::disallowed_methods)] // Absolute path, no shell, a fixed environment.
 pub(crate) fn start(
     program: &Program,
@@ -110,7 +109,7 @@ pub(crate) fn start(
     let (output, output_end) = pipe2(OFlag::O_CLOEXEC)?;
     let (trouble, trouble_end) = pipe2(OFlag::O_CLOEXEC)?;
     let errors_end = output_end.try_clone()?;
-    // Both are polled, and must not make us wait.
+    // Both are polled, and reads must not block.
     for end in [&output, &trouble] {
         nix::fcntl::fcntl(end, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     }
@@ -135,11 +134,11 @@ pub(crate) fn start(
     })
 }
 
-/// What the scheduler counts of a thread.
+/// The scheduler's statistics of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SchedStat {
     pub ran: Duration,
-    /// For a processor.
+    /// Time of waiting for a processor.
     pub waited: Duration,
 }
 
@@ -149,7 +148,7 @@ impl JailedProcess {
         self.output.as_fd()
     }
 
-    /// What there is of its output. None: not now; empty: never again.
+    /// The available output. None: none at present; empty: the output has ended.
     pub(crate) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         match self.output.read(buffer) {
             Ok(length) => Ok(buffer.get(..length)),
@@ -165,28 +164,27 @@ impl JailedProcess {
         }
     }
 
-    /// Why the program did not begin. To be asked when the process has ended.
+    /// Why the program did not start. Called after the process has exited.
     pub(crate) fn setup_error(&mut self) -> Option<String> {
         let mut text = Vec::new();
-        // An end or an error: there is no more text.
+        // End of file or an error: there is no more text.
         self.setup_error.take()?.read_to_end(&mut text).ok();
         (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// To it and all that it has started. After its end the signal reaches nothing.
+    /// Sends a signal to the process and all its children. No effect after its exit.
     pub(crate) fn signal(&self, signal: Signal) {
         killpg(self.group, signal).ok();
     }
 
-    /// Whether it has ended; then it is gone with what it left behind, and `look` saw it for the
-    /// last time.
+    /// Whether it has exited. If so, its group is killed, `look` reads it for the last time, and it
+    /// is reaped.
     pub(crate) fn try_wait(
         &mut self,
         look: impl FnOnce(&JailedProcess),
     ) -> io::Result<Option<ExitStatus>> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        // It is looked at without being reaped, so that its number is not somebody else's when its
-        // group is killed.
+        // Checked without reaping, so that the process id is not reused before the group is killed.
         match waitid(Id::Pid(self.group), flags) {
             Ok(WaitStatus::StillAlive) => return Ok(None),
             Ok(_) => self.signal(Signal::SIGKILL),
@@ -196,12 +194,12 @@ impl JailedProcess {
         self.child.wait().map(Some)
     }
 
-    /// Bytes that it has caused to be read from devices (read_bytes of proc_pid_io(5)).
+    /// Bytes that it caused to be read from devices (read_bytes of proc_pid_io(5)).
     pub(crate) fn bytes_read(&self) -> Option<u64> {
         self.field("io", "read_bytes:")
     }
 
-    /// The largest that its resident set was, in bytes (VmHWM of proc_pid_status(5)).
+    /// The peak of its resident set, in bytes (VmHWM of proc_pid_status(5)).
     pub(crate) fn peak_memory(&self) -> Option<u64> {
         self.field("status", "VmHWM:")
             .map(|kib| kib.saturating_mul(1024))
@@ -211,9 +209,9 @@ impl JailedProcess {
         waiting_in(Some(self.child.id()))
     }
 
-    /// Of each of its threads, by number: how long it has run, and how long it has waited for a
-    /// processor (/proc/PID/schedstat; Documentation/ scheduler/sched-stats.rst). Empty where the
-    /// kernel does not say.
+    /// For each thread, by id: how long it has run, and how long it has waited for a processor
+    /// (/proc/PID/schedstat; Documentation/scheduler/sched-stats.rst). Empty where the kernel has
+    /// no statistics.
     pub(crate) fn sched_stats(&self) -> BTreeMap<u32, SchedStat> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.group))
             .into_iter()

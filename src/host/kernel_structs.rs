@@ -1,15 +1,15 @@
-//! Structures that the kernel's interfaces take, with the kernel's layout, and the sizes of those
-//! that are read as bytes. Without any system call.
+//! Structures of the kernel's interfaces, with the kernel's layout, and the sizes of those that are
+//! read as bytes. Contains no system call.
 
 /// sizeof(struct dm_ioctl).
 pub(crate) const DM_HEADER: usize = 312;
-/// sizeof(struct xfs_fsop_geom), the answer to XFS_IOC_FSGEOMETRY (fs/xfs/libxfs/xfs_fs.h).
+/// sizeof(struct xfs_fsop_geom), the result of XFS_IOC_FSGEOMETRY (fs/xfs/libxfs/xfs_fs.h).
 pub(crate) const XFS_GEOMETRY: usize = 256;
 /// sizeof(struct btrfs_ioctl_fs_info_args), sizeof(struct btrfs_ioctl_dev_info_args).
 pub(crate) const BTRFS_FS_INFO: usize = 1024;
 pub(crate) const BTRFS_DEV_INFO: usize = 4096;
-/// sizeof(struct xfs_ag_geometry); of struct xfs_bulk_ireq and struct xfs_bulkstat, of which one
-/// request and any number of answers make a struct xfs_bulkstat_req (fs/xfs/libxfs/xfs_fs.h).
+/// sizeof(struct xfs_ag_geometry); then of struct xfs_bulk_ireq and struct xfs_bulkstat: one header
+/// and any number of results form a struct xfs_bulkstat_req (fs/xfs/libxfs/xfs_fs.h).
 pub(crate) const XFS_AG_GEOMETRY: usize = 128;
 pub(crate) const XFS_BULK_HEADER: usize = 64;
 pub(crate) const XFS_BULKSTAT: usize = 192;
@@ -63,7 +63,7 @@ impl LoopInfo {
     };
 }
 
-/// struct xfs_growfs_data: filesystem blocks, and the percentage of them that inodes may take.
+/// struct xfs_growfs_data: the number of blocks, and the maximum percentage of them for inodes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct XfsGrow {
@@ -94,7 +94,7 @@ pub(crate) struct NvmeAdmin {
     cdw14: u32,
     cdw15: u32,
     timeout_ms: u32,
-    /// The completion's first double word.
+    /// Double word 0 of the completion.
     pub result: u32,
 }
 

@@ -1,8 +1,8 @@
-//! Listening sockets: unix sockets bound safely, and the loop that accepts connections.
+//! Listening sockets: binds unix sockets safely, and accepts connections in a loop.
 //!
-//! In: a path and who may connect. Out: a listening socket whose file is removed at its end, and
-//! connections. A socket of a live process is never replaced; one that a dead process left behind
-//! never hinders a start. Rules in unix(7).
+//! In: a path, and who may connect. Out: connections, and a listening socket whose file is removed
+//! when the socket is dropped. The socket of a live process is never replaced; a socket that a dead
+//! process left never prevents a start. Rules in unix(7).
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -19,14 +19,14 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_stream::Stream;
 
-/// sun_path has 108 bytes, one of them the closing zero (unix(7)).
+/// sun_path has 108 bytes, including the terminating zero (unix(7)).
 const MAX_PATH: usize = 107;
-/// A live process answers from memory: this is ample on a loaded machine, too.
+/// A live process answers from memory: ample even on a loaded machine.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// For another process that binds a socket in the same directory.
+/// The wait for another process that binds a socket in the same directory.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
-/// Pause after accept(2) failed, for want of descriptors or memory: an immediate retry would fail,
+/// Pause after accept(2) failed for lack of descriptors or memory: an immediate retry would fail
 /// too.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
@@ -36,10 +36,10 @@ pub(crate) type ResponseProbe = fn(UnixStream) -> Pin<Box<dyn Future<Output = bo
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketOptions {
     pub mode: u32,
-    /// This group gets the socket, where it exists.
+    /// The group of the socket, where it exists.
     pub group: Option<&'static str>,
-    /// Whether a missing directory is created, with mode 0755. Only one level: its parent belongs
-    /// to the system.
+    /// Whether to create a missing directory, with mode 0755. Only one level: its parent belongs to
+    /// the system.
     pub create_directory: bool,
     /// An existing socket that accepts connections is in use, unless this probe fails.
     pub probe: Option<ResponseProbe>,
@@ -89,14 +89,14 @@ impl SocketFile {
         &self.path
     }
 
-    /// The path still leads to this socket.
+    /// Whether the path still leads to this socket.
     pub(crate) fn is_ours(&self) -> bool {
         std::fs::symlink_metadata(&self.path)
             .is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
     }
 }
 
-/// Removes the socket when dropped, unless a successor has replaced it.
+/// Removes the socket when dropped, unless another process has replaced it.
 #[derive(Debug)]
 pub(crate) struct SocketGuard(SocketFile);
 
@@ -124,8 +124,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Must be called within a tokio runtime. The socket is created under a temporary name and
-    /// renamed into place, so that a client finds the old one or the new one.
+    /// Must be called within a tokio runtime. The socket is created under a temporary name and then
+    /// renamed, so that a client finds the old one or the new one.
     pub(crate) async fn bind(path: &Path, options: SocketOptions) -> Result<Listener, ListenError> {
         let length = path.as_os_str().as_bytes().len();
         if length > MAX_PATH {
@@ -144,8 +144,8 @@ impl Listener {
         if options.create_directory {
             create_directory(directory)?;
         }
-        // Held until the socket is in its place: two processes that start at once probe one after
-        // the other.
+        // Held until the socket is renamed: two processes that start at once probe one after the
+        // other.
         let lock = lock(directory).await?;
         check_replaceable(path, options.probe).await?;
         bind_temporary(path, directory, &lock, options)
@@ -164,7 +164,7 @@ impl Listener {
 
 fn create_directory(directory: &Path) -> Result<(), ListenError> {
     match std::fs::DirBuilder::new().mode(0o755).create(directory) {
-        // Not subject to the umask.
+        // The umask does not apply to this call.
         Ok(()) => std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755))
             .map_err(io_error("setting the mode of", directory)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -193,7 +193,7 @@ async fn lock(directory: &Path) -> Result<Flock<std::fs::File>, ListenError> {
     }
 }
 
-/// There is nothing, or the socket of a dead process.
+/// Succeeds if the path is free, or has the socket of a dead process.
 async fn check_replaceable(path: &Path, probe: Option<ResponseProbe>) -> Result<(), ListenError> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -209,7 +209,7 @@ async fn check_replaceable(path: &Path, probe: Option<ResponseProbe>) -> Result<
             (Ok(_), None) => Ok(true),
             (Err(error), probe) => match error.kind() {
                 io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(false),
-                // The backlog is full: a process holds the socket and does not accept.
+                // The backlog is full: a process has the socket open and does not accept.
                 io::ErrorKind::WouldBlock => Ok(probe.is_none()),
                 _ => Err(io_error("connecting to", path)(error)),
             },
@@ -235,7 +235,8 @@ fn bind_temporary(
     // The kubelet's plugin watcher ignores names with a leading dot.
     let name = format!(".diskvitals.{}", std::process::id());
     let temporary = directory.join(&name);
-    // The temporary path may be too long where the final one is not; the descriptor's is short.
+    // The temporary path may be too long where the final one is not; the descriptor's path is
+    // short.
     let bindable = if temporary.as_os_str().as_bytes().len() <= MAX_PATH {
         temporary.clone()
     } else {
@@ -253,7 +254,7 @@ fn bind_temporary(
     let socket = UnixListener::bind(&bindable).map_err(io_error("binding", path))?;
     let placed = rename_into_place(&temporary, path, options);
     if placed.is_err() {
-        // The error of the renaming matters; the next start replaces what is left.
+        // The error of the rename is reported; the next start replaces a leftover file.
         let _ = std::fs::remove_file(&temporary);
     }
     Ok(Listener {
@@ -269,7 +270,7 @@ fn rename_into_place(
 ) -> Result<SocketFile, ListenError> {
     std::fs::set_permissions(temporary, std::fs::Permissions::from_mode(options.mode))
         .map_err(io_error("setting the mode of", path))?;
-    // Without the group, or the right to set it, only the owner can connect, which is safe.
+    // Without the group, or permission to set it, only the owner can connect, which is safe.
     let group = options
         .group
         .and_then(|name| nix::unistd::Group::from_name(name).ok().flatten());
@@ -312,7 +313,7 @@ impl Accept for TcpListener {
 #[derive(Debug)]
 pub(crate) struct Incoming<L> {
     listener: L,
-    /// For the log.
+    /// For log messages.
     name: String,
     backoff: Option<Pin<Box<Sleep>>>,
     is_failing: bool,

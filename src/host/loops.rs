@@ -1,9 +1,9 @@
-//! Read-only loop devices over block devices, past the page cache: through them a checker sees the
-//! bytes on a device that carries a mounted filesystem (loop(4), linux/loop.h).
+//! Read-only loop devices over block devices, with direct I/O: through them, a checker reads the
+//! bytes on a device that has a mounted filesystem, not the page cache (loop(4), linux/loop.h).
 //!
-//! In: a device, open for reading. Out: a loop device that the kernel removes with its last user
-//! (autoclear), even after a crash of the daemon. Loop devices are identified by the name of their
-//! backing device (`MARK`). Knows nothing of filesystems.
+//! In: a device, open for reading. Out: a loop device that the kernel removes at its last close
+//! (autoclear), even after a crash of the daemon. Our loops are identified by the name of their
+//! backing node (`BACKING_NODE_NAME`). Does not depend on filesystems.
 
 use std::fs::File;
 use std::io;
@@ -20,16 +20,16 @@ use crate::host::sys;
 use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 
-/// Name of the node that our loops stand on: `/sys/block/loopN/loop/backing_file` ends with it. As
+/// Name of the backing node of our loops: `/sys/block/loopN/loop/backing_file` ends with it. Also
 /// in systemd/60-diskvitals.rules.
 pub(crate) const BACKING_NODE_NAME: &str = "diskvitals-check";
 
 const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;
 const DIRECT_IO: u32 = 16;
-/// Somebody else may be quicker with the free one.
+/// Another process may attach the free device first.
 const MAX_ATTEMPTS: usize = 32;
-/// Of /dev/loop-control (linux/miscdevice.h).
+/// Number of /dev/loop-control (linux/miscdevice.h).
 const CONTROL: DevNo = DevNo {
     major: 10,
     minor: 237,
@@ -57,7 +57,7 @@ pub(crate) enum LoopError {
     Detach(String, #[source] io::Error),
 }
 
-/// Attached as long as it, or anybody else, has it open.
+/// Attached while this or another process has it open.
 #[derive(Debug)]
 pub(crate) struct ReadOnlyLoop {
     /// `loop3`
@@ -66,13 +66,13 @@ pub(crate) struct ReadOnlyLoop {
     node: File,
 }
 
-/// Whether this is one of our loops, by its `loop/backing_file`.
+/// Whether a loop with this `loop/backing_file` is one of ours.
 pub fn is_ours(backing_file: &str) -> bool {
     let path = backing_file.trim_end().trim_end_matches(" (deleted)");
     path.rsplit('/').next() == Some(BACKING_NODE_NAME)
 }
 
-/// Makes a node below `dir` and opens it for reading. `flags` of open(2) besides.
+/// Creates a node below `dir` and opens it for reading. `flags`: additional flags of open(2).
 pub(crate) fn open_node(dir: &Path, name: &str, dev: DevNo, flags: i32) -> Result<File, LoopError> {
     let path = make_node(dir, name, SFlag::S_IFBLK, 0o400, dev)?;
     File::options()
@@ -82,8 +82,8 @@ pub(crate) fn open_node(dir: &Path, name: &str, dev: DevNo, flags: i32) -> Resul
         .map_err(|error| LoopError::Open(path, error))
 }
 
-/// A read-only, direct-io, autoclear loop over `backing`, with its block size. `dir`: a folder of
-/// ours in which device nodes work.
+/// A read-only, direct-io, autoclear loop over `backing`, with its block size. `dir`: a directory
+/// of ours, on a mount that permits device nodes.
 pub(crate) fn attach(
     root: &HostRoot,
     dir: &Path,
@@ -114,8 +114,8 @@ pub(crate) fn attach(
 }
 
 impl ReadOnlyLoop {
-    /// That it is as it was asked for: the kernel falls back to buffered I/O without a word where
-    /// direct I/O cannot be done.
+    /// Checks that the loop has the requested properties: where direct I/O is impossible, the
+    /// kernel silently falls back to buffered I/O.
     pub(crate) fn verify(&self, root: &HostRoot) -> Result<(), LoopError> {
         let wanted = READ_ONLY | AUTOCLEAR | DIRECT_IO;
         let status = sys::loop_status(self.node.as_fd())
@@ -130,14 +130,14 @@ impl ReadOnlyLoop {
         }
     }
 
-    /// Forgets what has been read through it before: udev looks at every new device.
+    /// Drops data that was cached by earlier reads through it: udev reads every new device.
     pub(crate) fn flush_buffers(&self) -> Result<(), LoopError> {
         sys::flush_buffers(self.node.as_fd())
             .map_err(|error| LoopError::Status(self.name.clone(), error))
     }
 }
 
-/// Detaches the loops that are ours by their mark: nobody else of us may be at work. Out: a line
+/// Detaches all loops with our backing node name; no other process of ours may use one. Out: a line
 /// for each.
 pub(crate) fn detach_all(root: &HostRoot, dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(root.at("/sys/block")) else {
@@ -199,14 +199,14 @@ fn control(dir: &Path) -> Result<File, LoopError> {
         .map_err(|error| LoopError::Open(path, error))
 }
 
-/// None for one that has just gone.
+/// None for a loop that was removed since.
 fn open_loop(
     root: &HostRoot,
     dir: &Path,
     number: u32,
 ) -> Result<Option<(String, DevNo, File)>, LoopError> {
     let name = format!("loop{number}");
-    // Its minor is not its number where loops have partitions (max_part).
+    // The minor is not the loop's number if loops have partitions (max_part).
     let dev = root.read(format!("/sys/block/{name}/dev")).ok();
     let Some(dev) = dev.and_then(|text| String::from_utf8_lossy(&text).parse().ok()) else {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! The daemon's memory: small arenas, and all of it locked, so that the daemon runs on when the
-//! disk of its own program dies.
+//! The daemon's memory: few malloc arenas, and all pages locked, so that the daemon keeps running
+//! when the disk of its own program dies.
 
 use nix::errno::Errno;
 use nix::sys::mman::{MlockAllFlags, mlockall};
@@ -14,12 +14,12 @@ pub(crate) struct MemoryLockError {
     limit: String,
 }
 
-/// Locks all of the program that is mapped now, and what is mapped later as soon as it is used: a
-/// thread's stack is made for the deepest call ever, and memory that nobody has touched needs no
-/// disk. The error says what to change.
+/// Locks all pages of the program that are mapped now, and later ones when they are first used:
+/// stacks are much larger than their used part, and unused pages need no disk. The error names the
+/// limit to change.
 pub(crate) fn lock_all() -> Result<(), MemoryLockError> {
-    // MCL_ONFAULT, which nix does not name, is of Linux 4.4 (mlock(2)); the first call must not
-    // have it, or the program would not be read in.
+    // MCL_ONFAULT, which nix does not define, exists since Linux 4.4 (mlock(2)). The first call
+    // must not use it: the program would not be read into memory.
     let when_used = MlockAllFlags::from_bits_retain(nix::libc::MCL_ONFAULT);
     let locked = mlockall(MlockAllFlags::MCL_CURRENT)
         .and_then(|()| mlockall(MlockAllFlags::MCL_FUTURE | when_used));
@@ -32,8 +32,8 @@ pub(crate) fn lock_all() -> Result<(), MemoryLockError> {
     })
 }
 
-/// Two heaps for all threads. glibc makes one for each thread that allocates, and all of them are
-/// locked.
+/// Two heaps for all threads. By default, glibc creates one for each thread that allocates, and all
+/// of them are locked.
 pub(crate) fn limit_arenas() {
     crate::host::sys::limit_arenas(2);
 }

@@ -1,10 +1,10 @@
-//! Mounting by descriptors: fsopen(2), fsconfig(2), fsmount(2), open_tree(2), mount_setattr(2),
+//! Mounts by descriptors: fsopen(2), fsconfig(2), fsmount(2), open_tree(2), mount_setattr(2),
 //! move_mount(2) (since 5.2, mount_setattr 5.12).
 //!
-//! Not by mount(2): a mount is put onto a descriptor, so that no path is resolved a second time; it
-//! is complete, read-only included, before anybody sees it; and the kernel says in words why it
-//! refused (the context's log). In: descriptors, names and options. Out: mounts, or why not. What
-//! options mean is known here only as far as the kernel takes them by different calls.
+//! Unlike with mount(2), the target is a descriptor, so no path is resolved twice; the mount is
+//! complete, including read-only, before it is visible; and the kernel reports as text why it
+//! refused (the log of the context). In: descriptors, names and options. Out: mounts, or errors.
+//! Options are interpreted only as far as different kernel calls take them.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -26,7 +26,7 @@ const NO_ATIME: u64 = 0x10;
 const STRICT_ATIME: u64 = 0x20;
 const NO_DIR_ATIME: u64 = 0x80;
 const NO_SYMFOLLOW: u64 = 0x0020_0000;
-/// Complaints of the kernel that are repeated.
+/// Maximum number of kernel messages that are reported.
 const MAX_MESSAGES: usize = 8;
 
 #[derive(Debug, thiserror::Error)]
@@ -78,19 +78,19 @@ impl std::fmt::Display for FsContextLog {
     }
 }
 
-/// A mount that is nowhere yet. Dropped, it is gone.
+/// A mount that is not attached to any path. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct DetachedMount(OwnedFd);
 
-/// The options as the kernel wants them: those of the mount, and those of the filesystem.
+/// The options, separated for the kernel: those of the mount, and those of the filesystem.
 #[derive(Debug, PartialEq, Eq)]
 struct ParsedOptions<'a> {
     flags: u64,
     filesystem: Vec<&'a str>,
 }
 
-/// mount(8) has flags of mounts and words for itself among the options; everything else is the
-/// filesystem's.
+/// Some options are flags of the mount or are meant for mount(8); all others are passed to the
+/// filesystem.
 fn parse_options(options: &[String]) -> ParsedOptions<'_> {
     let mut sorted = ParsedOptions {
         flags: 0,
@@ -111,7 +111,7 @@ fn parse_options(options: &[String]) -> ParsedOptions<'_> {
             "nodiratime" => (NO_DIR_ATIME, 0),
             "diratime" => (0, NO_DIR_ATIME),
             "nosymfollow" => (NO_SYMFOLLOW, 0),
-            // fstab(5): for mount(8), not for the kernel.
+            // fstab(5): options for mount(8), not for the kernel.
             "defaults" | "auto" | "noauto" | "_netdev" | "nofail" | "user" | "nouser" | "users"
             | "owner" | "group" | "" => continue,
             comment if comment.starts_with("x-") || comment.starts_with("X-") => continue,
@@ -129,8 +129,8 @@ fn c_string(text: &str) -> Result<CString, MountError> {
     CString::new(text).map_err(|_| MountError::Nul(text.to_owned()))
 }
 
-/// A filesystem on a device. Without device nodes, whatever the options say: a pod's volume brings
-/// no way to the host's drives.
+/// Mounts the filesystem of a device. Always without device nodes, whatever the options are: a
+/// pod's volume must not give access to the host's drives.
 pub(crate) fn filesystem(
     fs_type: &str,
     device: &HostPath,
@@ -183,16 +183,16 @@ pub(crate) fn filesystem(
     Ok(DetachedMount(mount))
 }
 
-/// What shows through a bind mount.
+/// The kind of file that a bind mount shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MountSourceKind {
-    /// A folder of a filesystem; without device nodes.
+    /// A directory; device nodes in it are disabled.
     Directory,
-    /// One device's node, which must stay one.
+    /// A device node, which must stay usable.
     DeviceNode,
 }
 
-/// A bind mount of what `source` is; what is mounted below it stays outside.
+/// A bind mount of `source`, without the mounts below it.
 pub(crate) fn bind(
     source: BorrowedFd<'_>,
     path: &HostPath,
@@ -223,7 +223,7 @@ pub(crate) fn bind(
 }
 
 impl DetachedMount {
-    /// Onto what `target` is.
+    /// Attaches the mount at `target`.
     pub(crate) fn attach(self, target: BorrowedFd<'_>, path: &HostPath) -> Result<(), MountError> {
         sys::move_mount(self.0.as_fd(), target).map_err(|source| MountError::Call {
             doing: "mounting at",
@@ -233,9 +233,9 @@ impl DetachedMount {
     }
 }
 
-/// The topmost mount there. `lazy`: it goes out of sight at once, and ends with its last user. To
-/// be called by a single-threaded process: for the moment of the call its working directory is the
-/// spot's folder, since umount2(2) takes no descriptor.
+/// Unmounts the topmost mount there. `lazy`: detaches it at once; it ends at its last close. Needs
+/// a single-threaded process: since umount2(2) takes no descriptor, the working directory changes
+/// to the parent directory during the call.
 pub(crate) fn unmount(spot: &ResolvedPath, lazy: bool) -> Result<(), Errno> {
     let mut flags = MntFlags::UMOUNT_NOFOLLOW;
     if lazy {
@@ -244,11 +244,11 @@ pub(crate) fn unmount(spot: &ResolvedPath, lazy: bool) -> Result<(), Errno> {
     nix::unistd::fchdir(&spot.parent)?;
     let name: &CStr = &spot.name;
     let done = umount2(name, flags);
-    // The folder must not be held by us. `/` is there as long as the process.
+    // This process must not keep the directory busy. `/` always exists.
     nix::unistd::chdir(c"/").and(done)
 }
 
-/// The number in mountinfo of the mount that `file` is on (proc_pid_fdinfo(5)); asks no filesystem.
+/// The mount id of `file` in mountinfo (proc_pid_fdinfo(5)); queries no filesystem.
 pub(crate) fn mount_id(file: BorrowedFd<'_>) -> io::Result<u32> {
     let text = std::fs::read_to_string(format!(
         "/proc/self/fdinfo/{}",
@@ -261,13 +261,13 @@ pub(crate) fn mount_id(file: BorrowedFd<'_>) -> io::Result<u32> {
     id.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// One message a read; none left is ENODATA, and no reason to say less.
+/// Each read returns one message. ENODATA: there are no more messages.
 fn read_context_log(context: &OwnedFd) -> FsContextLog {
     let (mut said, mut buffer) = (FsContextLog::default(), [0; 1024]);
     while said.0.len() < MAX_MESSAGES
         && let Ok(length @ 1..) = nix::unistd::read(context, &mut buffer)
     {
-        // `e `, `w ` or `i ` before the text.
+        // The prefix is `e `, `w ` or `i `.
         let text = String::from_utf8_lossy(&buffer[..length]).trim().to_owned();
         said.0.push(text.get(2..).unwrap_or(&text).to_owned());
     }

@@ -1,5 +1,5 @@
 //! Enters the host's mount namespace, so that mounts which a pod or a hardened unit hides are
-//! visible, and drops privileges afterwards.
+//! visible, and then drops privileges.
 
 use std::fs::File;
 use std::io;
@@ -31,8 +31,8 @@ pub(crate) enum CapabilityError {
     NoNewPrivileges(#[source] Errno),
 }
 
-/// Makes this (single-threaded) process see the mounts that PID 1 of the host sees. An error is a
-/// limitation: this process then sees its own namespace.
+/// Moves this single-threaded process into the mount namespace of the host's PID 1. An error is a
+/// limitation: the process then stays in its own namespace.
 pub(crate) fn enter_host_mounts(root: &HostRoot) -> Result<(), NamespaceError> {
     let host = root.at("/proc/1/ns/mnt");
     let error = match (
@@ -45,13 +45,13 @@ pub(crate) fn enter_host_mounts(root: &HostRoot) -> Result<(), NamespaceError> {
         (Ok(_), _) => match File::open(&host).and_then(|namespace| {
             setns(namespace, CloneFlags::CLONE_NEWNS).map_err(io::Error::from)
         }) {
-            // setns(2) leaves the root and working directory of the new namespace.
+            // setns(2) sets the root and the working directory to those of the new namespace.
             Ok(()) => return std::env::set_current_dir("/").map_err(NamespaceError::EnterRoot),
             Err(error) => error,
         },
         (Err(error), _) => error,
     };
-    // Where PID 1's namespaces may not be read, the same mount table means the same namespace.
+    // If PID 1's namespaces cannot be read: equal mount tables mean the same namespace.
     match (
         root.read("/proc/1/mountinfo"),
         std::fs::read("/proc/self/mountinfo"),
@@ -61,8 +61,8 @@ pub(crate) fn enter_host_mounts(root: &HostRoot) -> Result<(), NamespaceError> {
     }
 }
 
-/// Keeps only `wanted`, for this process and whatever it could start. Not being root is no error:
-/// there is nothing to give up.
+/// Keeps only the capabilities in `wanted`, for this process and its children. Succeeds if we are
+/// not root: there is nothing to drop.
 pub(crate) fn limit_capabilities(wanted: &[Capability]) -> Result<(), CapabilityError> {
     let dropping = |what| move |error| CapabilityError::Drop(what, error);
     let held = caps::read(None, CapSet::Permitted).map_err(CapabilityError::Read)?;

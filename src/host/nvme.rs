@@ -1,9 +1,9 @@
-//! NVMe's Asynchronous Event Configuration (NVM Express Base 2.0, 5.27.1.8, feature 0Bh): whether a
-//! controller announces health events by itself.
+//! NVMe's Asynchronous Event Configuration (NVM Express Base 2.0, 5.27.1.8, feature 0Bh): makes a
+//! controller announce health events.
 //!
-//! In: a controller's name. Out: whether its setting was changed. Linux asks for notices only
-//! (nvme_enable_aen(), drivers/nvme/host/core.c), and reports every other event as udev's NVME_AEN.
-//! A reset of the controller undoes the setting.
+//! In: the name of a controller. Out: whether its setting was changed. Linux enables notices only
+//! (nvme_enable_aen(), drivers/nvme/host/core.c), and reports all other events as NVME_AEN in
+//! uevents. A reset of the controller clears the setting.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ const SET_FEATURES: u8 = 0x09;
 const GET_FEATURES: u8 = 0x0a;
 const ASYNC_EVENT_CONFIGURATION: u32 = 0x0b;
 /// Bits 4:0: spare, temperature, reliability, read-only, volatile memory backup. Bit 5 (persistent
-/// memory region) is reserved in older controllers, which refuse the command with it.
+/// memory region) is reserved in older controllers, which reject the command if it is set.
 const HEALTH: u32 = 0x1f;
 const TIMEOUT_MS: u32 = 5000;
 
@@ -45,8 +45,8 @@ pub(crate) enum NvmeError {
     },
 }
 
-/// Sets the bits of health events where they are not set, and leaves the others as they are. May
-/// block while the controller is being reset.
+/// Sets the bits of health events if they are not set, and keeps the others. May block while the
+/// controller is being reset.
 pub(crate) fn enable_health_events(root: &HostRoot, name: &str) -> Result<bool, NvmeError> {
     let number = name
         .strip_prefix("nvme")

@@ -1,11 +1,11 @@
-//! Processes that use a mount or a device: with a file open on it, a working directory or a program
-//! in it, or with the mount in a namespace of their own.
+//! Finds the processes that use a mount or a device: through an open file, a working directory, a
+//! running program, or a mount in a separate namespace.
 //!
-//! In: a device number, and where it is mounted. Out: process ids, names and the kind of use. Only
-//! /proc is read, and only files that the kernel answers by itself (readlink, fdinfo, mountinfo):
-//! nothing here queries the filesystem or the device, so a hung one can be examined, too.
-//! Unreadable entries (a process that ends, a security module) are skipped: an empty answer does
-//! not mean that nothing uses the device.
+//! In: a device number, and where it is mounted. Out: process ids, names and the kind of use. Reads
+//! only /proc, and only files that the kernel generates without I/O (readlink, fdinfo, mountinfo):
+//! nothing here queries the filesystem or the device, so a hung one can be examined too. Unreadable
+//! entries (a process that exits, a security module) are skipped: an empty result does not prove
+//! that nothing uses the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,20 +15,20 @@ use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
-/// The most that are named.
+/// Maximum number of openers in the result.
 const MAX_OPENERS: usize = 32;
-/// Descriptors of one process that are looked at: the limit of a usual server many times over.
+/// Maximum number of descriptors that are examined per process: far above usual limits.
 const MAX_FDS_PER_PROCESS: usize = 65536;
 
-/// What is held.
+/// The mount or device that processes may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OpenTarget {
-    /// Of the filesystem as mountinfo has it, or of the device itself.
+    /// The device number of the filesystem in mountinfo, or of the device itself.
     pub dev: DevNo,
-    /// Only the mount at this place, as the reader of `root`'s /proc names it; in other mount
-    /// namespaces any mount of `dev`. None: all of them.
+    /// Only the mount at this path, in the namespace of `root`'s /proc; in other mount namespaces,
+    /// any mount of `dev`. None: all mounts.
     pub mount_point: Option<HostPath>,
-    /// Its node (`/dev/loop3`), where it is a block device: who has that open.
+    /// For a block device, its node (`/dev/loop3`): finds processes that have the node open.
     pub node: Option<HostPath>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum OpenKind {
     WorkingDirectory(HostPath),
     Executable(HostPath),
     MemoryMap(HostPath),
-    /// In a mount namespace that is not PID 1's: the process stands for all in it.
+    /// In another mount namespace than PID 1's: one process is reported for all in that namespace.
     MountedElsewhere(HostPath),
 }
 
@@ -64,8 +64,8 @@ impl fmt::Display for Opener {
     }
 }
 
-/// One process' first way each, by number; `MOST` at most. To be called where it may take a while:
-/// it reads the tables of all processes.
+/// The first use that is found for each process, sorted by process id; `MAX_OPENERS` at most. May
+/// take long: it reads /proc of all processes.
 pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
     let own = std::process::id();
     let mut namespaces: BTreeMap<PathBuf, Vec<MatchingMount>> = BTreeMap::new();
@@ -87,7 +87,7 @@ pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
             break;
         }
         let process = root.at(format!("/proc/{pid}"));
-        // A kernel thread, or one that has ended: it holds nothing.
+        // A kernel thread, or a process that has exited: it uses nothing.
         let Ok(namespace) = std::fs::read_link(process.join("ns/mnt")) else {
             continue;
         };
@@ -122,14 +122,14 @@ pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
     found
 }
 
-/// One line for a message: `812 (mysqld) has /x/y open, 900 (bash) works in /x`; None where nobody
-/// was seen.
+/// One line for a message: `812 (mysqld) has /x/y open, 900 (bash) works in /x`; None if there is
+/// no opener.
 pub(crate) fn summary(holders: &[Opener]) -> Option<String> {
     let names: Vec<String> = holders.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// A mount of it in some namespace.
+/// A mount of the device in some namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MatchingMount {
     id: u32,
@@ -209,7 +209,7 @@ fn find_open_kind(process: &Path, what: &OpenTarget, seen: &[MatchingMount]) -> 
     }
 }
 
-/// proc_pid_maps(5): `55d0…-55d0… r--p 00000000 07:03 12 /x/y`; the device in hexadecimal.
+/// proc_pid_maps(5): `55d0…-55d0… r--p 00000000 07:03 12 /x/y`; the device number is hexadecimal.
 fn find_mapping(maps: &[u8], dev: DevNo) -> Option<OpenKind> {
     let wanted = format!("{:02x}:{:02x}", dev.major, dev.minor);
     maps.split(|byte| *byte == b'\n').find_map(|line| {

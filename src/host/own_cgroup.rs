@@ -1,8 +1,8 @@
-//! A process that must outlive its parent: in a control group of its own and in the host's PID
-//! namespace, so that neither an OOM kill of the daemon's group nor the end of its pod ends both.
+//! Lets a process outlive its parent: a separate control group and the host's PID namespace, so
+//! that neither an OOM kill of the daemon's group nor the end of its pod kills both.
 //!
-//! In: the host's root. Out: nothing, or why this cannot be guaranteed, and what to change. Must be
-//! called by a single-threaded process.
+//! In: the host's root. Out: an error that explains why this is not possible, and what to change.
+//! Must be called by a single-threaded process.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -13,8 +13,8 @@ use nix::sched::{CloneFlags, setns};
 use crate::host::root::HostRoot;
 use crate::model::path::HostPath;
 
-/// At the root of a hierarchy, beside what systemd makes there; systemd leaves alone what it did
-/// not make.
+/// At the root of a hierarchy, beside systemd's groups; systemd does not touch groups that it did
+/// not create.
 const CGROUP_NAME: &str = "diskvitals-freeze";
 
 const MOUNTINFO: &str = "/proc/self/mountinfo";
@@ -52,13 +52,13 @@ pub(crate) enum CgroupError {
     CreateDenied(PathBuf, #[source] io::Error),
 }
 
-/// Whether this process is in the first PID namespace, the one that ends with the machine. `root`
-/// as it is seen from the present mount namespace.
+/// Whether this process is in the initial PID namespace, which ends with the machine. `root`: as
+/// visible from the present mount namespace.
 ///
-/// Its proc shows kernel threads, which only the first namespace has. That this process is in the
-/// same is told by the namespace's own name, or, where PID 1's may not be read (Yama, a security
-/// module; also for root), by its numbers: NSpid counts one for each namespace from the proc's own
-/// on down (proc_pid_status(5)).
+/// Only the /proc of the initial namespace shows kernel threads. This process is in the namespace
+/// of that /proc if the namespace's name is the same. Where PID 1's name cannot be read (Yama, a
+/// security module; even for root), its ids decide: NSpid has one id for each namespace from that
+/// of the /proc mount downwards (proc_pid_status(5)).
 pub(crate) fn check_host_pid_namespace(root: &HostRoot) -> Result<(), CgroupError> {
     let same = match (
         namespace_id(&root.at("/proc/1/ns/pid")),
@@ -84,16 +84,15 @@ pub(crate) fn check_host_pid_namespace(root: &HostRoot) -> Result<(), CgroupErro
     }
 }
 
-/// Moves this process into a control group of its own at the root of each hierarchy that can kill
-/// for memory: the unified one, and version 1's `memory`. In the root group it is as well off. To
-/// be called in the host's mount namespace.
+/// Moves this process into a separate control group at the root of each hierarchy that can kill for
+/// lack of memory: the unified one, and version 1's `memory`. The root group is safe too. Must be
+/// called in the host's mount namespace.
 pub(crate) fn enter_own_cgroup() -> Result<(), CgroupError> {
     enter_host_cgroup_namespace();
     let read = |path: &'static str| {
         std::fs::read_to_string(path).map_err(|error| CgroupError::Read(path, error))
     };
-    // Seen from a cgroup namespace, what is above its root begins with `/..`
-    // (cgroup_namespaces(7)).
+    // In a cgroup namespace, paths above its root begin with `/..` (cgroup_namespaces(7)).
     if read("/proc/1/cgroup")?
         .lines()
         .any(|line| parse_cgroup_line(line).is_some_and(|(_, path)| path.starts_with("/..")))
@@ -120,9 +119,9 @@ pub(crate) fn enter_own_cgroup() -> Result<(), CgroupError> {
     Ok(())
 }
 
-/// Makes that group in the hierarchies that are there, for processes that may not: a hierarchy's
-/// root is nobody's to write to (mode 0555), which asks for CAP_DAC_OVERRIDE, and to enter a group
-/// that is there does not. To be called in the host's mount namespace.
+/// Creates that group in the existing hierarchies, for processes that lack the permission. A
+/// hierarchy's root has mode 0555, so creating a group needs CAP_DAC_OVERRIDE; entering an existing
+/// group does not. Must be called in the host's mount namespace.
 pub(crate) fn create_own_cgroup() -> Result<(), CgroupError> {
     let mounts = read_mountinfo()?;
     for hierarchy in [CgroupHierarchy::Unified, CgroupHierarchy::Memory] {
@@ -149,7 +148,7 @@ impl CgroupHierarchy {
     }
 }
 
-/// `0::/system.slice/x.service`, `4:memory:/x` (cgroups(7)); None for hierarchies that kill nobody.
+/// `0::/system.slice/x.service`, `4:memory:/x` (cgroups(7)); None for other hierarchies.
 fn parse_cgroup_line(line: &str) -> Option<(CgroupHierarchy, &str)> {
     let mut fields = line.splitn(3, ':');
     let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -162,7 +161,7 @@ fn parse_cgroup_line(line: &str) -> Option<(CgroupHierarchy, &str)> {
         .then_some((CgroupHierarchy::Memory, path))
 }
 
-/// Where mountinfo has the whole of it.
+/// The mount in mountinfo that shows the whole hierarchy.
 fn mount_point(mounts: &[u8], hierarchy: CgroupHierarchy) -> Option<HostPath> {
     mounts.split(|byte| *byte == b'\n').find_map(|line| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
@@ -188,11 +187,11 @@ fn read_mountinfo() -> Result<Vec<u8>, CgroupError> {
 
 fn enter_in_hierarchy(hierarchy: &HostPath) -> Result<(), CgroupError> {
     let procs = create_in_hierarchy(hierarchy)?.join("cgroup.procs");
-    // 0 is the process that writes (cgroup_procs_write(), kernel/cgroup/cgroup.c).
+    // 0 means the process that writes (cgroup_procs_write(), kernel/cgroup/cgroup.c).
     std::fs::write(&procs, "0").map_err(|error| CgroupError::Write(procs, error))
 }
 
-/// An existing group is used as it is, which needs no rights.
+/// Uses an existing group unchanged, which needs no privileges.
 fn create_in_hierarchy(hierarchy: &HostPath) -> Result<PathBuf, CgroupError> {
     let own = hierarchy.as_path().join(CGROUP_NAME);
     match std::fs::create_dir(&own) {
@@ -206,19 +205,19 @@ fn create_in_hierarchy(hierarchy: &HostPath) -> Result<PathBuf, CgroupError> {
     }
 }
 
-/// Device and inode of a file in /proc/PID/ns.
+/// Device and inode number of a file in /proc/PID/ns.
 fn namespace_id(path: &Path) -> Option<(u64, u64)> {
     let data = std::fs::metadata(path).ok()?;
     Some((data.dev(), data.ino()))
 }
 
-/// Where this is permitted; whether it was necessary shows in the paths afterwards.
+/// Where permitted; the check of paths afterwards shows whether it was necessary.
 fn enter_host_cgroup_namespace() {
     let id = |path| namespace_id(Path::new(path));
     if id("/proc/1/ns/cgroup") != id("/proc/self/ns/cgroup")
         && let Ok(namespace) = std::fs::File::open("/proc/1/ns/cgroup")
     {
-        // Refused: then PID 1's group is shown above our root, which is what counts.
+        // If refused, PID 1's group is shown above our root, which is checked next.
         let _ = setns(namespace, CloneFlags::CLONE_NEWCGROUP);
     }
 }

@@ -9,17 +9,16 @@ pub(crate) fn lower_priority() -> io::Result<()> {
     sys::lower_priority()
 }
 
-/// How a process is, as its /proc/PID says (proc_pid_stat(5), proc_pid_status(5)).
+/// The state of a process, from /proc/PID (proc_pid_stat(5), proc_pid_status(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessState {
     Alive,
-    /// Killed or exiting; threads in uninterruptible sleep may keep its files and locks for a while
-    /// yet.
+    /// Killed or exiting; threads in uninterruptible sleep may still hold its files and locks.
     Dying,
     Exited,
 }
 
-/// Of a process in our own PID namespace.
+/// The state of a process in our own PID namespace.
 pub(crate) fn process_state(pid: u32) -> ProcessState {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return ProcessState::Exited;
@@ -29,7 +28,7 @@ pub(crate) fn process_state(pid: u32) -> ProcessState {
 }
 
 /// `D (disk sleep) in request_wait_answer`, from /proc/PID (proc_pid_status(5), proc_pid_wchan(5));
-/// reading either does not wait for the process.
+/// reading them does not wait for the process.
 pub(crate) fn waiting_in(pid: Option<u32>) -> Option<String> {
     let pid = pid?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -48,11 +47,11 @@ pub(crate) fn waiting_in(pid: Option<u32>) -> Option<String> {
 
 /// PF_EXITING, include/linux/sched.h.
 const PF_EXITING: u64 = 0x4;
-/// SIGKILL's bit in the masks of status.
+/// The bit of SIGKILL in the masks of /proc/PID/status.
 const SIGKILL_BIT: u64 = 1 << 8;
 
 fn parse_state(stat: &str, status: &str) -> ProcessState {
-    // The name in parentheses may hold anything; fields are counted from its end: state, ppid,
+    // The name in parentheses may contain anything; fields are counted from its end: state, ppid,
     // pgrp, session, tty_nr, tpgid, flags.
     let Some((_, fields)) = stat.rsplit_once(") ") else {
         return ProcessState::Exited;
@@ -70,7 +69,7 @@ fn parse_state(stat: &str, status: &str) -> ProcessState {
             .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
         mask.is_some_and(|mask| mask & SIGKILL_BIT != 0)
     };
-    // A zombie leader whose other threads hang shows as Z while the lock is still held.
+    // A leader that has exited shows as Z while its other threads hang and still hold the lock.
     if matches!(state, "Z" | "X")
         || flags & PF_EXITING != 0
         || pending("SigPnd:")

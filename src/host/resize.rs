@@ -1,8 +1,8 @@
 //! Grows mounted filesystems to the size of their devices, by ioctls on their top directory. XFS
-//! and btrfs need CAP_SYS_ADMIN, ext4 needs CAP_SYS_RESOURCE, which is raised for that call only:
+//! and btrfs need CAP_SYS_ADMIN. ext4 needs CAP_SYS_RESOURCE, which is raised for that call only:
 //! with it, any allocation may use the blocks that a filesystem reserves for root.
 //!
-//! In: the directory, the device's size. Out: success, or the error. A filesystem that already
+//! In: the directory, the size of the device. Out: success, or the error. A filesystem that already
 //! fills its device is a success.
 
 use std::io;
@@ -41,12 +41,12 @@ pub(crate) enum ResizeError {
     Unsupported(String),
 }
 
-/// `size`: the device's, in bytes.
+/// `size`: the size of the device, in bytes.
 pub(crate) fn grow(directory: BorrowedFd<'_>, fs_type: &str, size: u64) -> Result<(), ResizeError> {
     match fs_type {
         "ext4" => grow_ext4(directory, size),
         "xfs" => grow_xfs(directory, size),
-        // A filesystem of one device, which has the first number.
+        // The volume has one device, which has the id 1.
         "btrfs" => sys::btrfs_resize(directory, "1:max").map_err(|source| ResizeError::Grow {
             fs_type: "btrfs",
             size,
@@ -57,14 +57,14 @@ pub(crate) fn grow(directory: BorrowedFd<'_>, fs_type: &str, size: u64) -> Resul
 }
 
 fn grow_ext4(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
-    // f_bsize is its block size (ext4_statfs()). f_blocks lacks what metadata takes, so it does not
-    // tell whether it is large enough: the kernel does.
+    // f_bsize is the block size (ext4_statfs()). f_blocks excludes metadata, so it does not show
+    // whether the filesystem is large enough; the kernel checks that.
     let told = fstatfs(directory.as_fd()).map_err(|errno| ResizeError::Geometry {
         fs_type: "ext4",
         source: errno.into(),
     })?;
     let unit = u64::try_from(told.block_size()).unwrap_or(0).max(1024);
-    // Where it is not among the permitted ones, the kernel answers EPERM, which is reported below.
+    // If it is not permitted, the kernel returns EPERM, which is reported below.
     caps::raise(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE).ok();
     let grown = sys::ext4_resize(directory, size / unit);
     let dropped = caps::drop(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE);
@@ -101,8 +101,8 @@ fn grow_xfs(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
         padding: 0,
     };
     match sys::xfs_grow_data(directory, grow) {
-        // What is left at the end is less than an allocation group may have
-        // (xfs_growfs_data_private()): then this is all of it.
+        // The rest is smaller than the smallest allocation group (xfs_growfs_data_private()): the
+        // filesystem cannot grow further.
         Err(error)
             if error.raw_os_error() == Some(nix::libc::EINVAL)
                 && wanted - blocks < MIN_AG_BLOCKS =>
@@ -120,7 +120,7 @@ fn grow_xfs(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
 /// XFS_MIN_AG_BLOCKS.
 const MIN_AG_BLOCKS: u64 = 64;
 
-/// Block size, the percentage for inodes, blocks.
+/// Block size, maximum percentage for inodes, number of blocks.
 fn geometry_of(geometry: &[u8; sys::XFS_GEOMETRY]) -> (u32, u32, u64) {
     let word = |at: usize| {
         u32::from_ne_bytes([

@@ -1,11 +1,11 @@
-//! Resolves paths that a caller named, only below a given directory and through no link: name by
-//! name, each opened with O_NOFOLLOW in the directory before it. openat2(2) would do it in one
-//! call, but where seccomp forbids setuid files (the unit's RestrictSUIDSGID), that call is ENOSYS:
+//! Resolves a path that a caller named, only below a given directory and never through a link: each
+//! component is opened with O_NOFOLLOW in the directory before it. openat2(2) would do it in one
+//! call, but where seccomp forbids setuid files (the unit's RestrictSUIDSGID), it is ENOSYS:
 //! seccomp cannot inspect its flags.
 //!
-//! In: the directory and the path. Out: a descriptor of the path's parent and its last name. Later
-//! operations are relative to the descriptor: no path is resolved a second time, and no directory
-//! can be swapped for a link in between. Knows nothing of the path's purpose.
+//! In: the directory and the path. Out: a descriptor of the parent directory, and the last
+//! component. Later operations are relative to the descriptor: no path is resolved twice, and no
+//! directory can be replaced by a link in between. Does not depend on the purpose of the path.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +24,7 @@ pub(crate) enum PathResolveError {
     InvalidComponent(HostPath),
     #[error("opening {0}")]
     OpenRoot(HostPath, #[source] Errno),
-    /// ELOOP: a symbolic link. ENOENT: a folder is missing.
+    /// ELOOP: a symbolic link. ENOENT: a directory is missing.
     #[error("resolving {path} below {root}")]
     Resolve {
         root: HostPath,
@@ -35,7 +35,7 @@ pub(crate) enum PathResolveError {
 }
 
 impl PathResolveError {
-    /// A folder on the way is missing.
+    /// A directory in the path is missing.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(
             self,
@@ -46,7 +46,7 @@ impl PathResolveError {
         )
     }
 
-    /// What the caller named is wrong, not the machine.
+    /// The path that the caller named is invalid; the machine has no fault.
     pub(crate) fn is_invalid_argument(&self) -> bool {
         match self {
             PathResolveError::OutsideRoot { .. } | PathResolveError::InvalidComponent(_) => true,
@@ -58,7 +58,7 @@ impl PathResolveError {
     }
 }
 
-/// The last name of a path, in its folder.
+/// The last component of a path, and its directory.
 #[derive(Debug)]
 pub(crate) struct ResolvedPath {
     /// Opened with O_PATH.
@@ -68,8 +68,8 @@ pub(crate) struct ResolvedPath {
     pub path: HostPath,
 }
 
-/// `path` must lie below `root`, both absolute. Its folder must be there; itself it need not be.
-/// `root` is the configuration's, and may be a link.
+/// `path` must lie below `root`; both are absolute. Its directory must exist; `path` itself need
+/// not. `root` comes from the configuration and may be a link.
 pub(crate) fn resolve(root: &HostPath, path: &HostPath) -> Result<ResolvedPath, PathResolveError> {
     let outside = || PathResolveError::OutsideRoot {
         root: root.clone(),
@@ -110,19 +110,19 @@ pub(crate) fn resolve(root: &HostPath, path: &HostPath) -> Result<ResolvedPath, 
     })
 }
 
-/// The folder of this name; a link to one is ELOOP.
+/// Opens the directory of this name; a link to a directory is ELOOP.
 fn open_subdirectory(parent: &OwnedFd, name: &CString) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     match openat(parent, name.as_c_str(), flags, Mode::empty()) {
-        // What a link is called here (open(2), O_PATH with O_NOFOLLOW and O_DIRECTORY).
+        // The error for a link with these flags (open(2), O_PATH with O_NOFOLLOW and O_DIRECTORY).
         Err(Errno::ENOTDIR) if readlinkat(parent, name.as_c_str()).is_ok() => Err(Errno::ELOOP),
         opened => opened,
     }
 }
 
 impl ResolvedPath {
-    /// What is there, through a mount upon it, opened with O_PATH; asks no filesystem that is
-    /// mounted there. A link is ELOOP.
+    /// Opens the path with O_PATH, on top of a mount there; does not query the mounted filesystem.
+    /// A link is ELOOP.
     pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let opened = openat(
@@ -131,8 +131,8 @@ impl ResolvedPath {
             flags,
             Mode::empty(),
         )?;
-        // O_PATH with O_NOFOLLOW opens a link itself, and only a link can be read as one: of all
-        // else the kernel says so without asking its filesystem (do_readlinkat(), fs/stat.c).
+        // O_PATH with O_NOFOLLOW opens a link itself, and readlink succeeds only on links: it
+        // rejects other files without a call to their filesystem (do_readlinkat(), fs/stat.c).
         if readlinkat(&opened, c"").is_ok() {
             Err(Errno::ELOOP)
         } else {

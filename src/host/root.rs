@@ -1,4 +1,4 @@
-//! Where the host's /proc, /sys, /dev, /run, /etc and /var are found: `/`, the mount of a
+//! The paths of the host's /proc, /sys, /dev, /run, /etc and /var: below `/`, the mount of a
 //! DaemonSet, or a recorded tree.
 
 use std::io;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::model::path::HostPath;
 
-/// The host's root directory. All reading of host files goes through it, so that tests can give it
-/// a recorded tree.
+/// The host's root directory. All host files are read through it, so that tests can use a recorded
+/// tree.
 #[derive(Clone, Debug)]
 pub struct HostRoot {
     dir: PathBuf,
@@ -16,8 +16,8 @@ pub struct HostRoot {
 }
 
 impl HostRoot {
-    /// A tree with a folder `exec` and without `/proc/1/ns` is a recording: workers answer from
-    /// `exec/` instead of asking a kernel, and there are no events. No live host has both.
+    /// A tree with a directory `exec` and without `/proc/1/ns` is a recording: workers answer from
+    /// `exec/` instead of querying a kernel, and there are no events. No live host has both.
     pub fn new(dir: impl Into<PathBuf>) -> HostRoot {
         let dir = dir.into();
         let recorded = dir.join("exec").is_dir() && !dir.join("proc/1/ns").exists();
@@ -32,7 +32,7 @@ impl HostRoot {
         self.recorded
     }
 
-    /// Where `path`, absolute as the host names it, is found here.
+    /// The local path of `path`, an absolute path on the host.
     pub fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.dir.join(path.strip_prefix("/").unwrap_or(path))
@@ -42,8 +42,8 @@ impl HostRoot {
         self.at(path.as_path())
     }
 
-    /// Whether `path`, a device node, is the same device here and at the host's root. Nodes are
-    /// looked at, never opened.
+    /// Whether `path`, a device node, is the same device here and below the host's root. Nodes are
+    /// never opened.
     pub(crate) fn is_same_device(&self, path: impl AsRef<Path>) -> bool {
         let number = |path: &Path| {
             std::fs::metadata(path)

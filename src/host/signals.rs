@@ -1,5 +1,5 @@
-//! Signals that can be awaited together with a pipe, in a single-threaded process that must finish
-//! its current step before it ends.
+//! Blocks signals and awaits them together with a pipe, in a single-threaded process that must
+//! finish its current step before it exits.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use nix::unistd::{Pid, getppid};
 
 use crate::host::clock::monotonic;
 
-/// All signals that can be held back are, from when it is made.
+/// Blocks all signals that can be blocked, from its creation on.
 #[derive(Debug)]
 pub(crate) struct BlockedSignals(SignalFd);
 
-/// What ended the waiting.
+/// Why the wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeReason {
-    /// A byte or more came in.
+    /// The pipe is readable.
     Input,
-    /// The other end of the pipe is closed, or cannot be read; or the parent has gone.
+    /// The other end of the pipe is closed, the pipe cannot be read, or the parent has exited.
     Closed,
     Signal(u32),
     Timeout,
 }
 
-/// How often the parent is looked for.
+/// The interval between checks for the parent.
 const PARENT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 impl BlockedSignals {
@@ -38,26 +38,25 @@ impl BlockedSignals {
             .map(BlockedSignals)
     }
 
-    /// Whether there is something on `input` already, its end included, or a signal, or `parent`
-    /// has gone. Takes none of it.
+    /// Whether `input` is readable or closed, a signal is pending, or `parent` has exited. Consumes
+    /// nothing.
     pub(crate) fn is_cancelled(&self, input: impl AsFd, parent: Pid) -> bool {
         let mut waited = [
             PollFd::new(input.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.0.as_fd(), PollFlags::POLLIN),
         ];
-        // What cannot be asked is over.
+        // If poll fails, the wait is over.
         let asked = poll(&mut waited, PollTimeout::ZERO).is_ok();
         !asked || getppid() != parent || waited.iter().any(|waited| waited.any().unwrap_or(true))
     }
 
     /// Waits for `input`, a signal, the death of `parent` or the end of `limit`, whichever is
-    /// first. Allocates nothing: memory may be short for the very reason that somebody waits for
-    /// this.
+    /// first. Allocates nothing: memory may be short because writers are held.
     ///
-    /// The parent's death is seen by the end of the pipe, at once, unless some other child of it
-    /// has a copy of the pipe: one that was forked and waits for a dead disk in execve(2), before
-    /// its descriptors are closed. Then it is seen by getppid(2), which changes with the end of the
-    /// whole process.
+    /// Normally the parent's death closes the pipe at once. But another child of the parent may
+    /// still have a copy of it: one that was forked and waits for a dead disk in execve(2), before
+    /// its descriptors are closed. Then getppid(2) shows the death; it changes when the whole
+    /// process exits.
     pub(crate) fn wait(&self, input: impl AsFd, limit: Duration, parent: Pid) -> WakeReason {
         let end = monotonic().saturating_add(limit);
         loop {
@@ -68,7 +67,7 @@ impl BlockedSignals {
             if getppid() != parent {
                 return WakeReason::Closed;
             }
-            // Rounded up, or the last millisecond would be spun away.
+            // Rounded up: otherwise the loop would spin during the last millisecond.
             let left = PollTimeout::try_from(
                 left.min(PARENT_POLL_INTERVAL)
                     .saturating_add(Duration::from_millis(1)),
@@ -84,7 +83,7 @@ impl BlockedSignals {
             }
             let [pipe, signals] = waited.map(|waited| waited.any().unwrap_or(true));
             if signals && let Ok(Some(signal)) = self.0.read_signal() {
-                // A child of the daemon is none of ours; a terminal's size neither.
+                // SIGCHLD, SIGWINCH and similar signals do not end the wait.
                 if !is_harmless(signal.ssi_signo) {
                     return WakeReason::Signal(signal.ssi_signo);
                 }
@@ -101,7 +100,7 @@ impl BlockedSignals {
     }
 }
 
-/// Those that do nothing, or only stop and continue, by themselves (signal(7)).
+/// Signals that do not end this process (signal(7)); SIGPIPE is ignored.
 fn is_harmless(signal: u32) -> bool {
     use nix::libc::{SIGCHLD, SIGCONT, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
     [

@@ -1,5 +1,5 @@
-//! System calls for which nix has no safe wrapper: the only unsafe code. Each call states why it is
-//! sound.
+//! System calls for which nix has no safe wrapper: the only unsafe code. Each call explains why it
+//! is sound.
 
 use std::ffi::CStr;
 use std::io;
@@ -11,10 +11,10 @@ use tokio::io::unix::AsyncFd;
 pub(crate) use crate::host::kernel_structs::*;
 
 mod raw {
-    // DM_TABLE_STATUS of linux/dm-ioctl.h: _IOWR(0xfd, 12, struct dm_ioctl). The size in the number
-    // is that of the header only.
+    // DM_TABLE_STATUS of linux/dm-ioctl.h: _IOWR(0xfd, 12, struct dm_ioctl). The size in the
+    // request number is that of the header only.
     nix::ioctl_readwrite!(dm_table_status, 0xfd, 12, [u8; super::DM_HEADER]);
-    // DM_DEV_SUSPEND, which without its flag is the resume.
+    // DM_DEV_SUSPEND; without its flag, it resumes.
     nix::ioctl_readwrite!(dm_dev_suspend, 0xfd, 6, [u8; super::DM_HEADER]);
     // DM_GET_TARGET_VERSION, since 5.2.
     nix::ioctl_readwrite!(dm_target_version, 0xfd, 17, [u8; super::DM_HEADER]);
@@ -26,8 +26,8 @@ mod raw {
     // NVME_IOCTL_ADMIN_CMD of linux/nvme_ioctl.h: _IOWR('N', 0x41, struct nvme_admin_cmd).
     nix::ioctl_readwrite!(nvme_admin, b'N', 0x41, super::NvmeAdmin);
     // XFS_IOC_AG_GEOMETRY: _IOWR('X', 61, struct xfs_ag_geometry), since 5.2. XFS_IOC_BULKSTAT:
-    // _IOR('X', 127, struct xfs_bulkstat_req), since 5.3; the size in its number is that of the
-    // header only.
+    // _IOR('X', 127, struct xfs_bulkstat_req), since 5.3; the size in its request number is that of
+    // the header only.
     nix::ioctl_readwrite!(xfs_ag_geometry, b'X', 61, [u8; super::XFS_AG_GEOMETRY]);
     nix::ioctl_read!(xfs_bulkstat, b'X', 127, [u8; super::XFS_BULK_HEADER]);
     // linux/loop.h.
@@ -42,7 +42,7 @@ mod raw {
     nix::ioctl_read!(device_size, 0x12, 114, u64);
     nix::ioctl_write_ptr_bad!(discard, 0x1277, [u64; 2]);
     nix::ioctl_write_ptr_bad!(zero_out, 0x127F, [u64; 2]);
-    // FS_IOC_SETFLAGS: its number says long, the kernel reads an int (fs/ioctl.c).
+    // FS_IOC_SETFLAGS: its number encodes a long, but the kernel reads an int (fs/ioctl.c).
     nix::ioctl_write_ptr!(set_file_flags, b'f', 2, nix::libc::c_long);
     // EXT4_IOC_RESIZE_FS of linux/ext4.h; XFS_IOC_FSGROWFSDATA of fs/xfs/libxfs/xfs_fs.h;
     // BTRFS_IOC_RESIZE of linux/btrfs.h.
@@ -52,17 +52,17 @@ mod raw {
     // BLKSSZGET, BLKFLSBUF of linux/fs.h.
     nix::ioctl_read_bad!(block_size, 0x1268, nix::libc::c_int);
     nix::ioctl_none_bad!(forget_cached, 0x1261);
-    // FIFREEZE and FITHAW of linux/fs.h: _IOWR('X', 119, int) and 120. The argument is not looked
-    // at (fs/ioctl.c).
+    // FIFREEZE and FITHAW of linux/fs.h: _IOWR('X', 119, int) and 120. The kernel ignores the
+    // argument (fs/ioctl.c).
     nix::ioctl_readwrite!(fs_freeze, b'X', 119, nix::libc::c_int);
     nix::ioctl_readwrite!(fs_thaw, b'X', 120, nix::libc::c_int);
 }
 
 /// DM_TABLE_STATUS. `buffer` starts with a struct dm_ioctl; its data_size is set here to the
-/// buffer's length, so the kernel stays inside.
+/// buffer's length, so the kernel writes within the buffer.
 pub(crate) fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     set_dm_size(buffer)?;
-    // SAFETY: the kernel reads and writes `data_size` bytes at most from the pointer
+    // SAFETY: the kernel reads and writes at most `data_size` bytes from the pointer
     // (copy_params(), drivers/md/dm-ioctl.c), which is the length of `buffer`, borrowed mutably for
     // the call; bytes need no alignment for copy_from_user and copy_to_user.
     Ok(
@@ -71,21 +71,21 @@ pub(crate) fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io:
     )
 }
 
-/// DM_DEV_SUSPEND: by the flags in the struct dm_ioctl at the start of `buffer`, suspend or resume.
+/// DM_DEV_SUSPEND: suspends or resumes, by the flags in the struct dm_ioctl at `buffer`'s start.
 pub(crate) fn dm_dev_suspend(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     set_dm_size(buffer)?;
-    // SAFETY: as of dm_table_status.
+    // SAFETY: as for `dm_table_status`.
     Ok(
         unsafe { raw::dm_dev_suspend(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }
             .map(drop)?,
     )
 }
 
-/// DM_GET_TARGET_VERSION, of the target that is named in the struct dm_ioctl at the start of
-/// `buffer`.
+/// DM_GET_TARGET_VERSION of the target type that the struct dm_ioctl at the start of `buffer`
+/// names.
 pub(crate) fn dm_target_version(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     set_dm_size(buffer)?;
-    // SAFETY: as of dm_table_status.
+    // SAFETY: as for `dm_table_status`.
     Ok(
         unsafe { raw::dm_target_version(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }
             .map(drop)?,
@@ -101,53 +101,53 @@ fn set_dm_size(buffer: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// XFS_IOC_FSGEOMETRY of the filesystem that `directory` is on. ENOTTY from others, and from
+/// XFS_IOC_FSGEOMETRY of the filesystem of `directory`. ENOTTY from other filesystems, and from
 /// kernels before 5.2.
 pub(crate) fn xfs_geometry(directory: BorrowedFd<'_>) -> io::Result<[u8; XFS_GEOMETRY]> {
     let mut geometry = [0; XFS_GEOMETRY];
-    // SAFETY: the kernel writes as many bytes as the request's number says, which is made of the
-    // array's own size, into an array that is borrowed mutably for the call; bytes need no
-    // alignment for copy_to_user.
+    // SAFETY: the kernel writes as many bytes as the request number encodes, which is the array's
+    // own size, into an array that is borrowed mutably for the call; bytes need no alignment for
+    // copy_to_user.
     unsafe { raw::xfs_fsgeometry(directory.as_raw_fd(), &raw mut geometry) }?;
     Ok(geometry)
 }
 
-/// BTRFS_IOC_FS_INFO of the filesystem that `directory` is on. ENOTTY from others.
+/// BTRFS_IOC_FS_INFO of the filesystem of `directory`. ENOTTY from other filesystems.
 pub(crate) fn btrfs_fs_info(directory: BorrowedFd<'_>) -> io::Result<[u8; BTRFS_FS_INFO]> {
     let mut info = [0; BTRFS_FS_INFO];
-    // SAFETY: as for `xfs_geometry`: the size in the request's number is the array's; an input of
-    // zeros asks for no optional fields.
+    // SAFETY: as for `xfs_geometry`: the size in the request number is the array's; an input of
+    // zeros requests no optional fields.
     unsafe { raw::btrfs_fs_info(directory.as_raw_fd(), &raw mut info) }?;
     Ok(info)
 }
 
-/// BTRFS_IOC_DEV_INFO of the member `id`. ENODEV where there is none.
+/// BTRFS_IOC_DEV_INFO of the member `id`. ENODEV if there is none.
 pub(crate) fn btrfs_dev_info(
     directory: BorrowedFd<'_>,
     id: u64,
 ) -> io::Result<[u8; BTRFS_DEV_INFO]> {
     let mut info = [0; BTRFS_DEV_INFO];
     info[..8].copy_from_slice(&id.to_ne_bytes());
-    // SAFETY: as for `xfs_geometry`; what is read is the id and a UUID of zeros, which means any.
+    // SAFETY: as for `xfs_geometry`; the kernel reads the id and a UUID of zeros (any UUID).
     unsafe { raw::btrfs_dev_info(directory.as_raw_fd(), &raw mut info) }?;
     Ok(info)
 }
 
-/// XFS_IOC_AG_GEOMETRY of the allocation group `number`. EINVAL beyond the last.
+/// XFS_IOC_AG_GEOMETRY of the allocation group `number`. EINVAL beyond the last group.
 pub(crate) fn xfs_ag_geometry(
     directory: BorrowedFd<'_>,
     number: u32,
 ) -> io::Result<[u8; XFS_AG_GEOMETRY]> {
     let mut geometry = [0; XFS_AG_GEOMETRY];
     geometry[..4].copy_from_slice(&number.to_ne_bytes());
-    // SAFETY: as for `xfs_geometry`: the size in the request's number is the array's; flags and
-    // padding of zeros are what is asked for.
+    // SAFETY: as for `xfs_geometry`: the size in the request number is the array's; flags and
+    // padding must be zero, and are.
     unsafe { raw::xfs_ag_geometry(directory.as_raw_fd(), &raw mut geometry) }?;
     Ok(geometry)
 }
 
-/// XFS_IOC_BULKSTAT. `buffer` starts with a struct xfs_bulk_ireq; its icount is set here to what
-/// fits behind it, so the kernel stays inside.
+/// XFS_IOC_BULKSTAT. `buffer` starts with a struct xfs_bulk_ireq; its icount is set here to the
+/// number of results that fit after it, so the kernel writes within the buffer.
 pub(crate) fn xfs_bulkstat(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     let room = buffer
         .len()
@@ -156,7 +156,7 @@ pub(crate) fn xfs_bulkstat(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> io::
         / XFS_BULKSTAT;
     let room = u32::try_from(room).map_err(|_| io::ErrorKind::InvalidInput)?;
     buffer[12..16].copy_from_slice(&room.to_ne_bytes());
-    // SAFETY: the kernel writes the header and `icount` answers at most behind it
+    // SAFETY: the kernel writes the header and at most `icount` results after it
     // (xfs_ioc_bulkstat(), fs/xfs/xfs_ioctl.c), which is the length of `buffer`, borrowed mutably
     // for the call; bytes need no alignment for copy_from_user and copy_to_user.
     Ok(
@@ -165,14 +165,14 @@ pub(crate) fn xfs_bulkstat(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> io::
     )
 }
 
-/// LOOP_CTL_GET_FREE: the number of an unused loop device, made where there is none.
+/// LOOP_CTL_GET_FREE: the number of an unused loop device; the kernel creates one if needed.
 pub(crate) fn loop_get_free(control: BorrowedFd<'_>) -> io::Result<u32> {
-    // SAFETY: takes no argument, returns a number.
+    // SAFETY: the call takes no argument and returns a number.
     let number = unsafe { raw::loop_ctl_get_free(control.as_raw_fd()) }?;
     u32::try_from(number).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// LOOP_CONFIGURE. EBUSY where somebody else was quicker.
+/// LOOP_CONFIGURE. EBUSY if another process attached the device first.
 pub(crate) fn loop_configure(
     device: BorrowedFd<'_>,
     backing: BorrowedFd<'_>,
@@ -187,12 +187,12 @@ pub(crate) fn loop_configure(
         reserved: [0; 8],
     };
     // SAFETY: the struct has the kernel's layout (C, no padding: 304 bytes) and is only read,
-    // during the call; the kernel takes its own reference to the file behind the descriptor, which
-    // is borrowed.
+    // during the call; the kernel takes its own reference to the file of the descriptor, which is
+    // borrowed.
     Ok(unsafe { raw::loop_configure(device.as_raw_fd(), &raw const config) }.map(drop)?)
 }
 
-/// LOOP_GET_STATUS64. ENXIO where nothing is attached.
+/// LOOP_GET_STATUS64. ENXIO if no file is attached.
 pub(crate) fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
     let mut info = LoopInfo::EMPTY;
     // SAFETY: the struct has the kernel's layout (C, no padding: 232 bytes), any bytes are valid in
@@ -201,40 +201,40 @@ pub(crate) fn loop_status(device: BorrowedFd<'_>) -> io::Result<LoopInfo> {
     Ok(info)
 }
 
-/// LOOP_CLR_FD: at once, or with the last user.
+/// LOOP_CLR_FD: detaches at once, or at the last close.
 pub(crate) fn loop_clear(device: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes no argument.
+    // SAFETY: the call takes no argument.
     Ok(unsafe { raw::loop_clr_fd(device.as_raw_fd()) }.map(drop)?)
 }
 
-/// LOOP_SET_STATUS64: here, only its flags change (LO_FLAGS_AUTOCLEAR).
+/// LOOP_SET_STATUS64: used here to change the flags only (LO_FLAGS_AUTOCLEAR).
 pub(crate) fn loop_set_status(device: BorrowedFd<'_>, info: &LoopInfo) -> io::Result<()> {
     // SAFETY: the struct has the kernel's layout and is only read, during the call.
     Ok(unsafe { raw::loop_set_status64(device.as_raw_fd(), &raw const *info) }.map(drop)?)
 }
 
-/// LOOP_SET_CAPACITY: the device takes the size that its file has by now.
+/// LOOP_SET_CAPACITY: sets the size of the device to the present size of its file.
 pub(crate) fn loop_set_capacity(device: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes no argument.
+    // SAFETY: the call takes no argument.
     Ok(unsafe { raw::loop_set_capacity(device.as_raw_fd()) }.map(drop)?)
 }
 
-/// BLKGETSIZE64: of a block device, in bytes.
+/// BLKGETSIZE64: the size of a block device, in bytes.
 pub(crate) fn device_size(device: BorrowedFd<'_>) -> io::Result<u64> {
     let mut size = 0;
-    // SAFETY: the kernel writes one u64, to one that is borrowed mutably for the call.
+    // SAFETY: the kernel writes one u64, which is borrowed mutably for the call.
     unsafe { raw::device_size(device.as_raw_fd(), &raw mut size) }?;
     Ok(size)
 }
 
-/// BLKZEROOUT: this range of a block device reads as zeros afterwards, whatever the device can do.
+/// BLKZEROOUT: this range of a block device reads as zeros afterwards, on any device.
 pub(crate) fn zero_out(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
     let range = [start, length];
-    // SAFETY: two u64 that are only read, during the call.
+    // SAFETY: two u64, which are only read, during the call.
     Ok(unsafe { raw::zero_out(device.as_raw_fd(), &raw const range) }.map(drop)?)
 }
 
-/// BLKDISCARD: what the range reads as afterwards is the device's choice.
+/// BLKDISCARD: the content of the range is undefined afterwards.
 pub(crate) fn discard(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
     let range = [start, length];
     // SAFETY: as for `zero_out`.
@@ -244,29 +244,29 @@ pub(crate) fn discard(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Re
 /// FS_IOC_SETFLAGS of a file (ioctl_iflags(2)).
 pub(crate) fn set_file_flags(file: BorrowedFd<'_>, flags: i32) -> io::Result<()> {
     let flags = nix::libc::c_long::from(flags);
-    // SAFETY: a long that is only read, during the call.
+    // SAFETY: a long, which is only read, during the call.
     Ok(unsafe { raw::set_file_flags(file.as_raw_fd(), &raw const flags) }.map(drop)?)
 }
 
-/// EXT4_IOC_RESIZE_FS of the mounted filesystem, to so many of its blocks. Asks for
+/// EXT4_IOC_RESIZE_FS: grows the mounted filesystem to this number of blocks. Needs
 /// CAP_SYS_RESOURCE (ext4_resize_begin()).
 pub(crate) fn ext4_resize(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
-    // SAFETY: a u64 that is only read, during the call.
+    // SAFETY: a u64, which is only read, during the call.
     Ok(unsafe { raw::ext4_resize(directory.as_raw_fd(), &raw const blocks) }.map(drop)?)
 }
 
 /// XFS_IOC_FSGROWFSDATA of the mounted filesystem.
 pub(crate) fn xfs_grow_data(directory: BorrowedFd<'_>, grow: XfsGrow) -> io::Result<()> {
-    // SAFETY: the struct has the kernel's layout (16 bytes, its padding spelt out) and is only
+    // SAFETY: the struct has the kernel's layout (16 bytes, with explicit padding) and is only
     // read, during the call.
     Ok(unsafe { raw::xfs_grow_data(directory.as_raw_fd(), &raw const grow) }.map(drop)?)
 }
 
-/// BTRFS_IOC_RESIZE of the mounted filesystem; `words` as btrfs-filesystem(8) has them:
+/// BTRFS_IOC_RESIZE of the mounted filesystem; `words` in the format of btrfs-filesystem(8):
 /// `DEVID:max`.
 pub(crate) fn btrfs_resize(directory: BorrowedFd<'_>, words: &str) -> io::Result<()> {
     let mut arguments = [0; BTRFS_VOL_ARGS];
-    // One byte stays zero: the kernel reads a C string.
+    // The last byte stays zero: the kernel reads a C string.
     let name = arguments
         .get_mut(8..8 + words.len())
         .filter(|_| words.len() < BTRFS_VOL_ARGS - 8);
@@ -280,23 +280,23 @@ pub(crate) fn btrfs_resize(directory: BorrowedFd<'_>, words: &str) -> io::Result
 /// BLKSSZGET: the logical block size, in bytes.
 pub(crate) fn logical_block_size(device: BorrowedFd<'_>) -> io::Result<u32> {
     let mut size = 0;
-    // SAFETY: the kernel writes one int, to one that is borrowed mutably for the call.
+    // SAFETY: the kernel writes one int, which is borrowed mutably for the call.
     unsafe { raw::block_size(device.as_raw_fd(), &raw mut size) }?;
     u32::try_from(size).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// BLKFLSBUF: what the page cache holds of the device is dropped.
+/// BLKFLSBUF: writes and drops the page cache of the device.
 pub(crate) fn flush_buffers(device: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes no argument.
+    // SAFETY: the call takes no argument.
     Ok(unsafe { raw::forget_cached(device.as_raw_fd()) }.map(drop)?)
 }
 
-/// The lowest priority for I/O (IOPRIO_CLASS_IDLE, ioprio_set(2)) and a low one for the processor,
-/// for this process and what it starts.
+/// Sets the lowest I/O priority (IOPRIO_CLASS_IDLE, ioprio_set(2)) and a low processor priority,
+/// for this process and its children.
 pub(crate) fn lower_priority() -> io::Result<()> {
     const WHO_PROCESS: nix::libc::c_int = 1;
     const IDLE: nix::libc::c_int = 3 << 13;
-    // SAFETY: integers only; 0 is the caller.
+    // SAFETY: integers only; 0 means the caller.
     let (idle, nice) = unsafe {
         let idle = nix::libc::syscall(nix::libc::SYS_ioprio_set, WHO_PROCESS, 0, IDLE);
         (idle, nix::libc::setpriority(nix::libc::PRIO_PROCESS, 0, 10))
@@ -304,10 +304,10 @@ pub(crate) fn lower_priority() -> io::Result<()> {
     checked(idle.min(nice.into())).map(drop)
 }
 
-/// Writing beyond RLIMIT_FSIZE is then an error (EFBIG) and no signal, also for the program that is
-/// executed next.
+/// Writing beyond RLIMIT_FSIZE then fails with EFBIG and sends no signal, also in the program that
+/// is executed next.
 pub(crate) fn ignore_file_size_signal() -> io::Result<()> {
-    // SAFETY: SIG_IGN is no function of ours; nothing else changes signals in this process.
+    // SAFETY: SIG_IGN runs no code of ours; nothing else changes signals in this process.
     unsafe {
         nix::sys::signal::signal(
             nix::sys::signal::Signal::SIGXFSZ,
@@ -329,13 +329,13 @@ struct MountAttr {
 /// MOUNT_ATTR_RDONLY (linux/mount.h).
 const READ_ONLY: u64 = 1;
 
-/// Makes all mounts of this mount namespace read-only, not the filesystems (mount_setattr(2),
+/// Makes all mounts of this mount namespace read-only, but not their filesystems (mount_setattr(2),
 /// AT_RECURSIVE; since 5.12).
 pub(crate) fn all_mounts_read_only() -> io::Result<()> {
     mount_setattr(-1, c"/", nix::libc::AT_RECURSIVE, READ_ONLY)
 }
 
-/// mount_setattr(2) of one mount: sets these MOUNT_ATTR_ flags and leaves the others.
+/// mount_setattr(2) of one mount: sets these MOUNT_ATTR_ flags and keeps the others.
 pub(crate) fn set_mount_flags(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
     // The empty path means the descriptor itself.
     mount_setattr(mount.as_raw_fd(), c"", nix::libc::AT_EMPTY_PATH, set)
@@ -348,8 +348,7 @@ fn mount_setattr(directory: i32, path: &CStr, flags: i32, set: u64) -> io::Resul
         propagation: 0,
         user_namespace: 0,
     };
-    // SAFETY: the path is a C string, and the struct has the kernel's layout and the size that is
-    // passed with it.
+    // SAFETY: the path is a C string, and the struct has the kernel's layout and the passed size.
     checked(unsafe {
         nix::libc::syscall(
             nix::libc::SYS_mount_setattr,
@@ -372,11 +371,11 @@ fn checked(result: nix::libc::c_long) -> io::Result<nix::libc::c_long> {
     }
 }
 
-/// A descriptor that a system call has just made for us, or its error.
+/// A new descriptor that a system call returned, or its error.
 fn owned_fd(result: nix::libc::c_long) -> io::Result<OwnedFd> {
     let fd = i32::try_from(checked(result)?).map_err(|_| io::ErrorKind::InvalidData)?;
-    // SAFETY: the callers pass what fsopen, fsmount, open_tree and landlock_create_ruleset return:
-    // a new descriptor that nothing else knows.
+    // SAFETY: the callers pass the result of fsopen, fsmount, open_tree and
+    // landlock_create_ruleset: a new descriptor that has no other owner.
     Ok(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) })
 }
 
@@ -387,7 +386,7 @@ pub(crate) fn fsopen(fs_type: &CStr) -> io::Result<OwnedFd> {
     owned_fd(unsafe { nix::libc::syscall(nix::libc::SYS_fsopen, fs_type.as_ptr(), CLOEXEC) })
 }
 
-/// What fsconfig(2) is to do.
+/// A command of fsconfig(2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FsConfigCommand<'a> {
     Flag(&'a CStr),
@@ -404,7 +403,7 @@ pub(crate) fn fsconfig(context: BorrowedFd<'_>, what: FsConfigCommand<'_>) -> io
             FsConfigCommand::Value(key, value) => (1, key.as_ptr(), value.as_ptr()),
             FsConfigCommand::Create => (6, null, null),
         };
-    // SAFETY: C strings that live for the call, or null where the command takes none.
+    // SAFETY: C strings that outlive the call, or null where the command takes none.
     checked(unsafe {
         nix::libc::syscall(
             nix::libc::SYS_fsconfig,
@@ -418,7 +417,7 @@ pub(crate) fn fsconfig(context: BorrowedFd<'_>, what: FsConfigCommand<'_>) -> io
     .map(drop)
 }
 
-/// fsmount(2): a mount that is nowhere yet, with these MOUNT_ATTR_ flags.
+/// fsmount(2): a mount with these MOUNT_ATTR_ flags, not attached to any path.
 pub(crate) fn fsmount(context: BorrowedFd<'_>, flags: u64) -> io::Result<OwnedFd> {
     const CLOEXEC: u32 = 1;
     // SAFETY: a descriptor and two numbers.
@@ -427,7 +426,7 @@ pub(crate) fn fsmount(context: BorrowedFd<'_>, flags: u64) -> io::Result<OwnedFd
     })
 }
 
-/// open_tree(2): a copy of the mount at `place`, beginning there, that is nowhere yet.
+/// open_tree(2): a copy of the mount from `place` downwards, not attached to any path.
 pub(crate) fn clone_mount(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const CLONE: i32 = 1;
     let flags = CLONE | nix::libc::O_CLOEXEC | nix::libc::AT_EMPTY_PATH;
@@ -442,7 +441,7 @@ pub(crate) fn clone_mount(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     })
 }
 
-/// move_mount(2): a mount that is nowhere yet goes onto `target`.
+/// move_mount(2): attaches a detached mount at `target`.
 pub(crate) fn move_mount(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
     const FROM_EMPTY_PATH: u32 = 0x04;
     const TO_EMPTY_PATH: u32 = 0x40;
@@ -460,8 +459,8 @@ pub(crate) fn move_mount(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::R
     .map(drop)
 }
 
-/// Landlock (landlock(7), since 5.13): this process and what it starts may change no file, and make
-/// none, anywhere; `writable` excepted. It must have no_new_privs.
+/// Landlock (landlock(7), since 5.13): this process and its children may change or create no file,
+/// except `writable`. Needs no_new_privs.
 pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()> {
     const VERSION: u32 = 1;
     const PATH_BENEATH: u32 = 1;
@@ -477,7 +476,7 @@ pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()>
         parent: i32,
     }
 
-    // SAFETY: to report its version, the call reads no memory.
+    // SAFETY: the query for the version reads no memory.
     let version = checked(unsafe {
         nix::libc::syscall(
             nix::libc::SYS_landlock_create_ruleset,
@@ -491,8 +490,8 @@ pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()>
         .filter(|(since, _)| version >= *since)
         .fold(0, |all, (_, right)| all | right);
     let handled: u64 = WRITE_FILE | REMOVE_AND_MAKE | newer;
-    // SAFETY: the first member of struct landlock_ruleset_attr, and its size; a shorter struct is
-    // what older programs give.
+    // SAFETY: the first member of struct landlock_ruleset_attr, and its size; older programs pass
+    // shorter structs too.
     let rules = owned_fd(unsafe {
         nix::libc::syscall(
             nix::libc::SYS_landlock_create_ruleset,
@@ -529,35 +528,35 @@ pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()>
     .map(drop)
 }
 
-/// Sends a command that transfers no data. Out: the controller's status, 0 being success.
+/// Sends a command that transfers no data. Out: the controller's status; 0 is success.
 pub(crate) fn nvme_admin(controller: BorrowedFd<'_>, command: &mut NvmeAdmin) -> io::Result<u16> {
-    // SAFETY: the struct has the kernel's layout (C, no padding: 72 bytes), is borrowed mutably for
-    // the call, and its address and lengths are private and zero, so that the kernel reaches
-    // nothing beyond it.
+    // SAFETY: the struct has the kernel's layout (C, no padding: 72 bytes) and is borrowed mutably
+    // for the call. Its address and lengths are private and zero, so the kernel accesses no other
+    // memory.
     let status = unsafe { raw::nvme_admin(controller.as_raw_fd(), command) }?;
     Ok(u16::try_from(status).unwrap_or(u16::MAX))
 }
 
-/// FIFREEZE of the filesystem that `file` is on. Waits in the kernel until writers wait and all is
-/// written; no signal ends that.
+/// FIFREEZE of the filesystem of `file`. Waits in the kernel until writers are blocked and all data
+/// is written; no signal interrupts that.
 pub(crate) fn fs_freeze(file: BorrowedFd<'_>) -> io::Result<()> {
     let mut unused = 0;
-    // SAFETY: the kernel does not touch the argument; it points to an int that lives for the call
-    // all the same.
+    // SAFETY: the kernel does not access the argument; still, it points to an int that outlives the
+    // call.
     Ok(unsafe { raw::fs_freeze(file.as_raw_fd(), &raw mut unused) }.map(drop)?)
 }
 
-/// FITHAW, whoever froze it. EINVAL where it is not frozen.
+/// FITHAW, whichever process froze the filesystem. EINVAL if it is not frozen.
 pub(crate) fn fs_thaw(file: BorrowedFd<'_>) -> io::Result<()> {
     let mut unused = 0;
     // SAFETY: as for `fs_freeze`.
     Ok(unsafe { raw::fs_thaw(file.as_raw_fd(), &raw mut unused) }.map(drop)?)
 }
 
-/// What statfs(2) says of a filesystem's identity, as fanotify repeats it.
+/// The f_fsid of statfs(2) as bytes, the form in fanotify events.
 pub(crate) fn fsid_bytes(fsid: nix::libc::fsid_t) -> [u8; 8] {
-    // SAFETY: fsid_t is two C ints (linux/posix_types.h) in a field that libc keeps to itself:
-    // eight bytes without padding, any of them valid.
+    // SAFETY: fsid_t is two C ints (linux/posix_types.h) in a private field of libc: eight bytes
+    // without padding, all values valid.
     unsafe { std::mem::transmute(fsid) }
 }
 
@@ -567,15 +566,15 @@ pub(crate) fn limit_arenas(most: i32) {
     unsafe { nix::libc::mallopt(nix::libc::M_ARENA_MAX, most) };
 }
 
-/// For tokio to say when `fd` can be read.
+/// Registers `fd` with tokio for reading.
 pub(crate) fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an OwnedFd is open and stays the same descriptor as long as it exists, and the
-    // AsyncFd owns it.
+    // SAFETY: an OwnedFd is open and refers to the same descriptor while it exists, and the AsyncFd
+    // owns it.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
 }
 
 /// fcntl(2), F_SETLEASE: until the lease is dropped, another open(2) or execve(2) of the file waits,
-/// for as long as /proc/sys/fs/lease-break-time at most.
+/// at most for /proc/sys/fs/lease-break-time.
 #[cfg(test)]
 #[derive(Debug)]
 pub(crate) struct Lease(std::fs::File);

@@ -4,7 +4,7 @@
 //! In: a job for a target, with a time-out. Out: the answer; or that the worker is stuck, since
 //! when, and in which kernel function. A worker runs jobs for many targets in turn over a pipe. A
 //! worker that does not answer in time is abandoned, counted and replaced. It is never joined; its
-//! late answer is used. Knows nothing of the jobs.
+//! late answer is used. Does not depend on the kinds of jobs.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -23,7 +23,7 @@ use crate::host::helper::{Helper, HelperError, Program};
 use crate::host::process::waiting_in;
 use crate::model::causes::with_causes;
 
-/// The longest answer; an inventory of thousands of devices stays far below.
+/// The longest answer; an inventory of thousands of devices is far shorter.
 const MAX_RESPONSE: u64 = 64 << 20;
 
 /// How to start a worker.
@@ -31,22 +31,22 @@ const MAX_RESPONSE: u64 = 64 << 20;
 pub struct WorkerPoolConfig {
     pub program: PathBuf,
     pub args: Vec<std::ffi::OsString>,
-    /// Workers that may run a job at the same time; stuck ones are not counted.
+    /// Maximum number of workers that run a job at the same time; stuck ones are not counted.
     pub active: usize,
-    /// With so many overdue jobs, further jobs fail at once.
+    /// With this many overdue jobs, further jobs fail at once.
     pub max_stuck: usize,
 }
 
 #[derive(Debug)]
 pub enum WorkerOutcome<A> {
     Completed(A),
-    /// Not answered in its time, or an earlier question to the same target is not.
+    /// This job, or an earlier one for the same target, was not answered in time.
     Stuck {
         since: Timestamp,
-        /// The process' state and what it waits in, where the kernel shows it
-        /// (`D (disk sleep) in wait_on_page_bit`).
+        /// The state of the process and its wait channel, where the kernel shows them (`D (disk
+        /// sleep) in wait_on_page_bit`).
         waiting_in: Option<String>,
-        /// Gets the answer should it come; None where an earlier asker has it.
+        /// Receives the answer if it comes late; None if an earlier caller receives it.
         late: Option<oneshot::Receiver<Result<A, String>>>,
     },
     Failed(String),
@@ -69,7 +69,7 @@ impl<J, A> Clone for WorkerPool<J, A> {
 
 struct Inner {
     spawn: WorkerPoolConfig,
-    /// One permit for each worker that may be answering now.
+    /// One permit for each worker that may be busy now.
     permits: Semaphore,
     /// One permit: for the thread that starts a worker.
     starts: Arc<Semaphore>,
@@ -90,17 +90,17 @@ struct PoolState {
 
 #[derive(Default)]
 struct InFlightJob {
-    /// When the question was sent; None while it waits for a worker.
+    /// When the job was sent; None while it waits for a worker.
     sent: Option<Timestamp>,
-    /// Closed when the target is free again. One a target: thousands may wait, each for its own.
-    /// Made for the first that waits: most questions are alone.
+    /// Closed when the target is free again. One per target, since thousands of jobs may wait;
+    /// created for the first waiter, since most jobs have none.
     released: Option<watch::Sender<()>>,
 }
 
-/// A healthy answer takes well under a millisecond. After this long, others no longer wait for
-/// their turn behind it.
+/// A healthy answer takes well under a millisecond. After this time, the job's permit is free for
+/// others.
 const SLOW_AFTER: Duration = Duration::from_millis(500);
-/// A worker has nothing to do before its first line but enter a namespace.
+/// Before its first line, a worker only enters a namespace.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
@@ -116,13 +116,13 @@ enum WorkerError {
 /// The first message of a worker.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Hello {
-    /// What the worker may not see or do, for the administrator.
+    /// Missing access and privileges of the worker, for the administrator.
     pub limitations: Vec<String>,
 }
 
-/// The worker's side: greets, then answers a line with a line until its standard input ends, which
-/// is how it learns that nothing waits for it any more. `invalid_job` makes an answer of what is
-/// no question.
+/// The worker's side: sends a greeting, then answers each line with a line until its standard input
+/// is closed: then no process waits for answers. `invalid_job` makes the answer to a line that
+/// cannot be parsed.
 pub(crate) fn serve<J: DeserializeOwned, A: Serialize>(
     hello: &Hello,
     mut perform: impl FnMut(J) -> A,
@@ -142,7 +142,7 @@ pub(crate) fn serve<J: DeserializeOwned, A: Serialize>(
     Ok(())
 }
 
-/// One line of JSON.
+/// Writes one line of JSON.
 pub(crate) fn write_json_line(
     output: &mut impl std::io::Write,
     what: &impl Serialize,
@@ -170,8 +170,8 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
         }
     }
 
-    /// Asks a worker. `timeout` counts from when the question is sent, not the wait for a free
-    /// worker. One question is in flight per target: a further one waits for it, and is answered
+    /// Runs a job in a worker. `timeout` starts when the job is sent, not during the wait for a
+    /// free worker. One job per target is in flight: a further one waits for it, and ends as
     /// `Stuck` when the first has taken longer than `timeout`.
     pub async fn run(&self, target: &str, job: J, timeout: Duration) -> WorkerOutcome<A> {
         let claim = loop {
@@ -180,8 +180,8 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
                 Err(in_flight) => in_flight,
             };
             let Some(since) = sent else {
-                // The first one waits for a worker itself: its own time has not begun. An error:
-                // the target is free.
+                // The first job itself waits for a worker, so its time-out has not started. An
+                // error: the target is free.
                 let _ = freed.changed().await;
                 continue;
             };
@@ -193,13 +193,13 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
                     late: None,
                 };
             }
-            // Released or timed out: the next round finds out which.
+            // Released or timed out: the next iteration decides.
             let _ = tokio::time::timeout(left, freed.changed()).await;
         };
         let Ok(turn) = self.inner.permits.acquire().await else {
             return WorkerOutcome::Failed(with_causes(&WorkerError::Closed));
         };
-        // Boxed: thousands may wait for their turn, and what follows is large.
+        // Boxed: thousands of jobs may wait, and this future is large.
         match Box::pin(self.run_claimed(claim, turn, job, timeout)).await {
             Ok(outcome) => outcome,
             Err(error) => WorkerOutcome::Failed(with_causes(&error)),
@@ -211,12 +211,12 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
         self.inner.stuck.subscribe()
     }
 
-    /// What workers may not see or do.
+    /// Missing access and privileges of the workers.
     pub(crate) fn limitations(&self) -> watch::Receiver<Vec<String>> {
         self.inner.limitations.subscribe()
     }
 
-    /// Lets all workers go: idle ones end by the end of their pipe, stuck ones are left to the
+    /// Releases all workers: idle ones exit when their pipe closes, stuck ones are left to the
     /// kernel. Returns at once.
     pub fn close(&self) {
         let mut pool = self.inner.lock_state();
@@ -246,8 +246,8 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
         let mut asked = tokio::time::timeout(SLOW_AFTER.min(timeout), exchange).await;
         let mut late = None;
         if asked.is_err() {
-            // Slow is not stuck, but no reason to hold up others: a new worker takes this one's
-            // turn.
+            // The worker is slow, not stuck, but must not delay others: a new worker gets its
+            // permit.
             late = Some(OverdueGuard::new(&self.inner));
             drop(turn);
             asked = tokio::time::timeout(timeout.saturating_sub(SLOW_AFTER), worker.recv()).await;
@@ -271,7 +271,7 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
                         .send_modify(|stuck| *stuck = stuck.saturating_sub(1));
                     drop(overdue);
                     drop(claim); // The target may be queried again before the late answer is used.
-                    // Nothing may wait for it any more.
+                    // The receiver may have been dropped.
                     let _ = tell.send(answer.map_err(|error| with_causes(&error)));
                     worker.close().await;
                 });
@@ -286,8 +286,8 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
 }
 
 impl Inner {
-    /// The lock is held for a push or a pop, never across an await; a panic under it leaves nothing
-    /// half done.
+    /// The lock is held for one short change, never across an await; a panic under it leaves a
+    /// consistent state.
     fn lock_state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -333,7 +333,7 @@ impl Inner {
         Ok(worker)
     }
 
-    /// Keeps as many as can be busy at a time; a surplus one ends with its pipe.
+    /// Keeps as many as can be busy at a time; a surplus worker exits when its pipe closes.
     fn release_worker(&self, worker: Helper) {
         let surplus = {
             let mut pool = self.lock_state();
@@ -388,7 +388,7 @@ impl TargetClaim {
 impl Drop for TargetClaim {
     fn drop(&mut self) {
         let in_flight = self.inner.lock_state().targets.remove(&self.target);
-        // Only now are those woken who wait for it.
+        // Dropped last: this wakes the waiting jobs.
         drop(in_flight);
     }
 }
@@ -412,7 +412,7 @@ impl Drop for OverdueGuard {
 }
 
 fn elapsed(since: Timestamp) -> Duration {
-    // A clock that was set back makes it zero: then we wait a little longer.
+    // If the clock was set back, this is zero, and the wait is a little longer.
     Duration::try_from(now().duration_since(since)).unwrap_or_default()
 }
 

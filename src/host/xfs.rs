@@ -1,8 +1,8 @@
-//! XFS's health: the ioctls XFS_IOC_FSGEOMETRY, XFS_IOC_AG_GEOMETRY and XFS_IOC_BULKSTAT on a
+//! XFS health: the ioctls XFS_IOC_FSGEOMETRY, XFS_IOC_AG_GEOMETRY and XFS_IOC_BULKSTAT on a
 //! directory.
 //!
-//! In: the path of a mount. Out: struct xfs_fsop_geom as it is; which allocation groups and inodes
-//! have sick bits. The bits are interpreted elsewhere.
+//! In: the path of a mount. Out: the bytes of struct xfs_fsop_geom; which allocation groups and
+//! inodes have sick bits. The bits are interpreted elsewhere.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,23 +33,22 @@ pub enum XfsError {
     },
 }
 
-/// What the kernel has found sick since the filesystem was mounted (`checked` is set by online
-/// scrub only, so it says nothing).
+/// The parts that the kernel has found sick since the filesystem was mounted. (Only online scrub
+/// sets `checked`, so it is not used.)
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sick {
-    /// Allocation groups: number, ag_sick.
+    /// Allocation groups: number and ag_sick.
     pub groups: Vec<(u32, u32)>,
-    /// Inodes: number, bs_sick; the first of them, and how many more there are.
+    /// Inodes: number and bs_sick of the first ones, and how many more there are.
     pub inodes: Vec<(u64, u16)>,
     pub more_inodes: u64,
-    /// Questions that were answered with EUCLEAN, EBADMSG (the kernel has just seen the damage) or
-    /// EIO.
+    /// Queries that failed with EUCLEAN, EBADMSG (the kernel has just detected damage) or EIO.
     pub errors: Vec<(Errno, String)>,
 }
 
-/// Sick inodes that are named.
+/// Maximum number of sick inodes that are listed.
 const MAX_NAMED_INODES: usize = 20;
-/// Answers to one question: 192 bytes each.
+/// Results per call: 192 bytes each.
 const INODES_PER_CALL: usize = 256;
 /// Offsets in struct xfs_fsop_geom, xfs_ag_geometry, xfs_bulk_ireq and xfs_bulkstat
 /// (fs/xfs/libxfs/xfs_fs.h).
@@ -58,7 +57,7 @@ const AG_SICK: usize = 20;
 const OUT_COUNT: usize = 16;
 const BS_SICK: usize = 128;
 
-/// Of all allocation groups. None: the kernel does not answer (no XFS; a kernel before 5.3).
+/// Of all allocation groups. None: the kernel does not support it (no XFS; a kernel before 5.3).
 pub(crate) fn sick_groups(path: &HostPath) -> Result<Option<Sick>, XfsError> {
     let Some((directory, geometry)) = open_with_geometry(path)? else {
         return Ok(None);
@@ -80,8 +79,8 @@ pub(crate) fn sick_groups(path: &HostPath) -> Result<Option<Sick>, XfsError> {
     Ok(Some(sick))
 }
 
-/// Of all inodes; reads their tables from the device where they are not in memory, and of each
-/// inode its core. `go_on` is asked now and then. None: the kernel does not answer.
+/// Queries all inodes: reads their tables, and the core of each inode, from the device if they are
+/// not in memory. `go_on` is called from time to time. None: the kernel does not support it.
 pub fn sick_inodes(
     path: &HostPath,
     go_on: &mut dyn FnMut() -> bool,
@@ -92,7 +91,7 @@ pub fn sick_inodes(
     let mut sick = Sick::default();
     let mut buffer = vec![0; sys::XFS_BULK_HEADER + INODES_PER_CALL * sys::XFS_BULKSTAT];
     while go_on() {
-        // The header's first word is where to go on; the kernel sets it.
+        // The first field of the header is the position in the inode table; the kernel advances it.
         if let Err(error) = sys::xfs_bulkstat(directory.as_fd(), &mut buffer) {
             let what = format!(
                 "XFS_IOC_BULKSTAT after inode {}: {error}",
@@ -120,7 +119,7 @@ pub fn sick_inodes(
     Ok(Some(sick))
 }
 
-/// A directory of it that answers, and its geometry.
+/// An open directory of an XFS, and its geometry.
 fn open_with_geometry(path: &HostPath) -> Result<Option<(OwnedFd, [u8; GEOMETRY])>, XfsError> {
     let directory = match open_directory(path) {
         Ok(directory) => directory,
@@ -160,8 +159,8 @@ fn is_unsupported(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::ENOTTY as i32)
 }
 
-/// The kernel has just seen damage or could not read. The error: any other, which says nothing of
-/// the filesystem.
+/// The kernel has just detected damage or could not read. The error: any other, which is no
+/// evidence about the filesystem.
 fn classify_error(
     path: &HostPath,
     what: String,
@@ -185,8 +184,8 @@ fn open_directory(path: &HostPath) -> Result<OwnedFd, Errno> {
     open(path.as_path(), flags, Mode::empty())
 }
 
-/// None where the kernel does not answer: a mount of one file, a filesystem that is no XFS, a kernel
-/// before 5.2. Leaves no trace (O_NOATIME).
+/// None if the kernel does not support it: a mount of one file, a filesystem other than XFS, a
+/// kernel before 5.2. Does not change atime (O_NOATIME).
 pub(crate) fn geometry(path: &HostPath) -> Result<Option<[u8; GEOMETRY]>, XfsError> {
     Ok(open_with_geometry(path)?.map(|(_, geometry)| geometry))
 }

@@ -1,11 +1,11 @@
-//! The source of filesystem checks: starts the desired checks when their turn comes, and reports
-//! their progress and outcome.
+//! The source of filesystem checks: starts requested and scheduled checks when their turn comes,
+//! and reports their progress and outcome.
 //!
-//! In: the checks that the owner wants (`DesiredCheck`, level-triggered: a check that leaves the
-//! list is cancelled). Out: `SourceUpdate::Check`. Only other processes touch a device or a mount:
-//! `runner` (runs the checker, without any right to write), `freezer` (holds the writers),
+//! In: the checks that the owner requests (`DesiredCheck`, level-triggered: a check that leaves the
+//! list is cancelled). Out: `SourceUpdate::Check`. Only other processes access a device or a mount:
+//! `runner` (runs the checker, without any permission to write), `freezer` (holds the writers),
 //! `lvm_snapshot` and `lvm` (snapshots of logical volumes), workers (syncfs, health bits of XFS).
-//! The meaning of runs belongs to `model::check`.
+//! `model::check` interprets the runs.
 //!
 //! `queue` decides which check starts and issues the permits to run a checker, `task` executes one
 //! check, `load` measures how busy the node is, `tools` finds the checkers, `backend` is the
@@ -52,25 +52,25 @@ use crate::source::checks::tools::AvailableTools;
 use crate::source::context::{CheckSettings, Context, SourceError};
 use crate::source::status_reporter::StatusReporter;
 
-/// A change of phase alone is reported this often at most.
+/// Minimum time between two reports that differ only in the phase.
 const PHASE_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the checker programs and their versions are looked up.
 const FIND_TOOLS_INTERVAL: Duration = Duration::from_secs(60);
 
 const TARGET_GONE: &str = "the check is not wanted any more: what it was of is gone";
 
-/// Runs until the owner of the state has ended.
+/// Runs until the state's owner has ended.
 pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let backend = HostBackend::new(&context);
     run_with(context, backend).await
 }
 
-/// What a finished background task delivers.
+/// The result of a finished background task.
 enum TaskEvent {
     CheckFinished(CheckId, Box<TaskResult>),
     LoadSampled(CheckId, Result<IoLoad, LoadError>),
     Tools(AvailableTools),
-    /// Leftovers of an earlier daemon are removed; a line for each.
+    /// Leftovers of an earlier daemon were removed; a line for each.
     CleanedUp(Vec<String>),
     /// The stuck checker of this number has exited.
     StuckCheckerGone(u64),
@@ -94,13 +94,13 @@ struct CheckSource<W> {
     task_kinds: HashMap<Id, TaskKind>,
     /// Of the active checks.
     progress: watch::Sender<ProgressMap>,
-    /// For the tasks; their number is bounded by that of the active checks.
+    /// Permit requests of the tasks; at most one per active check.
     permit_requests: mpsc::UnboundedSender<PermitRequest>,
     /// None until the first lookup.
     tools: Option<AvailableTools>,
     finding_tools: bool,
     tools_due: Instant,
-    /// No check starts before.
+    /// No check starts before the cleanup has ended.
     cleaned_up: bool,
     next_stuck: u64,
     status_reporter: StatusReporter,
@@ -417,7 +417,7 @@ impl<W: Backend> CheckSource<W> {
         load: Result<IoLoad, LoadError>,
         at: Instant,
     ) -> Result<(), SourceError> {
-        // Unknown is not quiet.
+        // An unknown load does not count as quiet.
         let why = match load {
             Ok(busy) if busy.percent <= f64::from(self.settings.max_io_pressure) => None,
             Ok(busy) => Some(busy.describe()),

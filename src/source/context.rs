@@ -1,4 +1,4 @@
-//! What every source is given, and how it ends.
+//! The inputs that every source gets, and the error with which it ends.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,27 +29,27 @@ pub(crate) struct Context {
     pub workers: JobWorkers,
     /// Workers in the host's mount namespace, for volumes.
     pub probe_workers: JobWorkers,
-    /// The helper that hears of filesystems' errors.
+    /// The helper that receives filesystem errors.
     pub fs_errors: Program,
     pub settings: watch::Receiver<Arc<SourceSettings>>,
-    /// What the owner wants probed.
+    /// The mounts that the owner requests to probe.
     pub targets: watch::Receiver<Arc<Vec<ProbeTarget>>>,
-    /// Which drives the owner wants asked for their SMART data.
+    /// The drives whose SMART data the owner requests.
     pub smart_targets: watch::Receiver<Arc<Vec<SmartTarget>>>,
-    /// Which filesystems the owner wants checked.
+    /// The filesystem checks that the owner requests.
     pub checks: watch::Receiver<Arc<Vec<DesiredCheck>>>,
-    /// The helper that runs a checker; the one that holds a filesystem's writers.
+    /// The helper that runs a checker, and the one that holds a filesystem's writers.
     pub checker: Program,
     pub freezer: Program,
-    /// Where intents to freeze are written, as the host names it.
+    /// The directory of freeze intents, as a path on the host.
     pub freeze_intents: PathBuf,
-    /// With what to begin in the kernel's log.
+    /// Where to start reading the kernel log.
     pub resume: watch::Receiver<ResumePoint>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SourceSettings {
-    /// As the host names it.
+    /// Path on the host.
     pub kubelet_root: HostPath,
     pub admit: Vec<String>,
     pub ignore: Vec<String>,
@@ -60,19 +60,19 @@ pub(crate) struct SourceSettings {
     pub worker_timeout: Duration,
     pub disk_stats_interval: Duration,
     pub counters_interval: Duration,
-    /// Whether to have the kernel report errors of filesystems.
+    /// Whether to make the kernel report filesystem errors.
     pub fs_events: bool,
     pub kernel_log: KernelLogSettings,
     pub smart: SmartSettings,
     pub checks: CheckSettings,
 }
 
-/// What runs checks must know beside each check's own terms.
+/// Settings of all checks, besides the properties of each check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CheckSettings {
-    /// Checks of which runs go on at a time.
+    /// Maximum number of checks that run at the same time.
     pub at_once: usize,
-    /// Scheduled ones wait while tasks wait for I/O more than so many percent of the time.
+    /// Scheduled checks wait while tasks wait for I/O for more than this percentage of the time.
     pub max_io_pressure: u8,
     pub tools: Tools,
 }
@@ -82,22 +82,22 @@ pub(crate) use crate::model::policy::smart::DEFAULT_SMARTCTL as USUAL_SMARTCTL;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SmartSettings {
     pub enabled: bool,
-    /// Absolute.
+    /// Absolute path.
     pub command: PathBuf,
-    /// Between two questions to a drive that is well; to one that is not; at least, whatever
-    /// happens.
+    /// Intervals between two queries: of a healthy drive; of a drive with problems; and the minimum
+    /// in all cases.
     pub interval: Duration,
     pub suspect_interval: Duration,
     pub shortest_interval: Duration,
-    /// Log pages that are slow on some drives are read this often.
+    /// Log pages that are slow on some drives are read at this interval.
     pub slow_interval: Duration,
-    /// For one run of smartctl.
+    /// Time-out of one run of smartctl.
     pub timeout: Duration,
-    /// Runs at a time.
+    /// Maximum number of concurrent runs.
     pub at_once: usize,
-    /// Set the feature of NVMe controllers that has them announce health events.
+    /// Whether to make NVMe controllers announce health events.
     pub nvme_events: bool,
-    /// First match wins: patterns of model and serial, and what to give as `-d`.
+    /// Patterns of model and serial, and the value of `-d` for them; the first match applies.
     pub device_types: Vec<DeviceType>,
 }
 
@@ -105,22 +105,22 @@ pub(crate) struct SmartSettings {
 pub(crate) struct DeviceType {
     pub model: Option<String>,
     pub serial: Option<String>,
-    /// `sat,12`; `ignore`: never asked.
+    /// `sat,12`; `ignore`: the drive is never queried.
     pub device_type: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KernelLogSettings {
     pub enabled: bool,
-    /// As the host names it.
+    /// Path on the host.
     pub path: HostPath,
-    /// Kernel names that count as drives although they usually do not: then their errors count too.
+    /// Kernel names of devices that usually are no drives, but count as drives with their errors.
     pub admit: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
-    /// The end of the daemon, not a failure of the source.
+    /// The daemon is ending; the source has not failed.
     #[error("the owner of the state is gone")]
     OwnerGone,
     #[error("starting the thread `{name}`")]

@@ -2,17 +2,17 @@
 //! of XFS, btrfs members, md, bcache, PCIe.
 //!
 //! In: the host root, the probed mounts, a timer. Out: `SourceUpdate::Counters`, complete each
-//! time; a device that did not answer is missing, which says nothing about it. May not enter:
+//! time; a device that did not respond is missing, which is no evidence about it. May not enter:
 //! growth, and whether it is bad (`model::counters`, `assess`).
 //!
 //! Reading causes no I/O on a device and wakes none. Counters in plain kernel memory are one job. A
 //! reading that takes a lock that I/O can hold (md, bcache), or needs an open directory of the
-//! mount (XFS, btrfs of several devices), is a job of its own, so that one that hangs delays no
+//! mount (XFS, btrfs of several devices), is a separate job, so that one that hangs delays no
 //! other.
 //!
-//! Elsewhere: `diskstats` covers I/O that does not complete; the state of a multipath device has
-//! the failures of its paths (`layers`, `LayerState::Multipath`). The NVMe driver has no counters
-//! in sysfs up to 6.18; its log pages belong to SMART. EDAC is about memory.
+//! Not here: `diskstats` covers I/O that does not complete; the state of a multipath device
+//! contains the failures of its paths (`layers`, `LayerState::Multipath`). The NVMe driver has no
+//! counters in sysfs up to 6.18; its log pages belong to SMART. EDAC is about memory.
 
 mod aer;
 mod bcache;
@@ -53,8 +53,8 @@ use crate::source::status_reporter::StatusReporter;
 use crate::source::worker_job::{JobError, answer, run_with_retry};
 
 const CLASS_BLOCK: &str = "/sys/class/block";
-/// At the start, drives and mounts come first: an admin waits for them, and XFS filesystems are
-/// known by then.
+/// At the start, drives and mounts come first: an admin waits for them, and then the XFS
+/// filesystems are known.
 const STARTUP_DELAY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
@@ -273,8 +273,7 @@ async fn read_all(context: &Context) -> Result<CounterReadings, GroupError> {
 
     let mut rest = JoinSet::new();
     for array in std::mem::take(&mut all.arrays) {
-        // The same target as for the state of the layer: where one hangs, the other need not be
-        // tried.
+        // The target of the layer's state query: if that hangs, this job is not tried.
         rest.spawn(query(
             &context.workers,
             format!("layer {array}"),
@@ -310,7 +309,7 @@ async fn read_all(context: &Context) -> Result<CounterReadings, GroupError> {
         )
     });
     for (target, part) in xfs.chain(btrfs) {
-        // The same target as for the probe of the mount: a filesystem that hangs costs one process.
+        // The target of the mount's probe: a filesystem that hangs blocks only one process.
         let key = format!("{} {}", target.dev, target.filesystem);
         rest.spawn(query(&context.probe_workers, key, part, probe_timeout));
     }
@@ -362,8 +361,8 @@ async fn read_part(
         CounterGroup::Btrfs { path } => format!("error counters of the btrfs at {path}"),
     };
     let mut outcome = run_with_retry(&workers, &key, Job::Counters { group: part }, timeout).await;
-    // A late answer is of no use, but it shows that the mount answers again: the probe of the mount
-    // has waited behind this job.
+    // The late answer is not used, but it shows that the mount responds again: the probe of the
+    // mount has waited for this job.
     if let (WorkerOutcome::Stuck { late, .. }, Some(path)) = (&mut outcome, mount)
         && let Some(late) = late.take()
     {

@@ -44,7 +44,7 @@ pub enum DeviceEvent {
     NvmeEvent { controller: String },
     /// Events were lost: scan everything.
     Overrun,
-    /// There will be no more events; the text says why.
+    /// There will be no more events; the text contains the reason.
     Stopped(String),
 }
 
@@ -66,8 +66,8 @@ impl DeviceEvents {
     }
 }
 
-/// Starts listening. Every event after the return is received. The status `Down` or `Limited` says
-/// what is missing; then scan from time to time.
+/// Starts listening. Every event after the return is received. If the status is `Down` or
+/// `Limited`, it names what is missing; the caller then scans periodically.
 pub fn start(root: &HostRoot) -> (SourceStatus, DeviceEvents) {
     start_with(root, RECEIVE_BUFFER)
 }
@@ -104,7 +104,7 @@ pub fn start_with(root: &HostRoot, buffer: usize) -> (SourceStatus, DeviceEvents
         .name("uevents".to_owned())
         .stack_size(STACK_SIZE)
         .spawn(move || {
-            // Each send fails only when the caller has ended; then the pipe is closed as well.
+            // Each send fails only when the caller has ended; then the pipe is also closed.
             let (status, socket) = match open(&root, buffer) {
                 Ok(opened) => opened,
                 Err(error) => {
@@ -181,7 +181,7 @@ fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket),
         })
         .map_err(ListenError::Open)?;
     if nix::sys::socket::setsockopt(&builder, sockopt::RcvBufForce, &buffer).is_err() {
-        // Without CAP_NET_ADMIN, up to net.core.rmem_max.
+        // Without CAP_NET_ADMIN, the size is limited to net.core.rmem_max.
         if let Err(error) = nix::sys::socket::setsockopt(&builder, sockopt::RcvBuf, &buffer) {
             limits.push(format!("the receive buffer is small: {error}"));
         }
@@ -286,7 +286,7 @@ fn drain(socket: &MonitorSocket, outlet: &EventSender) -> Result<(), ListenError
         Errno::EAGAIN | Errno::EINTR => Ok(()),
         errno if errno == Errno::from_raw(0) => Ok(()),
         // ENOBUFS: the buffer has overflowed. The others: an unreadable message (from another
-        // sender, or damaged), which says nothing about the socket.
+        // sender, or damaged), after which the socket is still usable.
         Errno::ENOBUFS
         | Errno::EINVAL
         | Errno::EBADMSG
@@ -320,7 +320,7 @@ impl EventSender {
     fn send(&self, event: DeviceEvent) {
         if let Err(TrySendError::Full(_folded)) = self.sender.try_send(event) {
             self.overrun.store(true, Ordering::SeqCst);
-            // A full channel is as good; a closed one has no receiver.
+            // If the channel is full, the flag suffices; if it is closed, there is no receiver.
             let _ = self.sender.try_send(DeviceEvent::Overrun);
         }
     }

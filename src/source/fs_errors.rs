@@ -3,10 +3,10 @@
 //!
 //! In: the mounts that are probed. Out: `SourceUpdate::FsError`, and `SourceUpdate::Source` with
 //! the watched filesystems. Marking may hang in a dead mount and needs PID 1's mount namespace: a
-//! helper process (`worker_main::fs_errors`) does it, and the daemon never waits for the helper. May
-//! not enter: what an error means for a volume.
+//! helper process (`worker_main::fs_errors`) does it, and the daemon never waits for the helper.
+//! May not enter: the meaning of an error for a volume.
 //!
-//! XFS has a monitor of its own in newer kernels (XFS_IOC_HEALTH_MONITOR), which also reports sick
+//! Newer kernels have a monitor for XFS (XFS_IOC_HEALTH_MONITOR), which also reports sick
 //! structures and media errors. It would be another module beside this one, with the same mounts as
 //! input.
 
@@ -73,7 +73,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
                 .map_err(|_| SourceError::OwnerGone)?;
             continue;
         }
-        // Saves a process at the start, when other processes are awaited; and for good where no
+        // Saves a process at the start, when other processes are awaited, and permanently where no
         // filesystem is to be watched.
         if mark_request(&context.targets.borrow())
             .filesystems
@@ -109,7 +109,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     }
 }
 
-/// Waits for a filesystem to watch, or for other settings.
+/// Waits for a filesystem to watch, or for changed settings.
 async fn wait_for_work(
     context: &Context,
     settings: &mut watch::Receiver<Arc<SourceSettings>>,
@@ -167,7 +167,7 @@ async fn run_helper(
             }
             changed = targets.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
-                // The first mounts are old; later mounts may be unmounted soon.
+                // The first mounts are old; later mounts may soon be unmounted.
                 due = if watched.kinds.is_empty() { Instant::now() } else { due.min(Instant::now() + SETTLE_DELAY) };
             }
             changed = settings.changed() => {
@@ -209,7 +209,7 @@ fn mark_request(targets: &[ProbeTarget]) -> MarkRequest {
     }
 }
 
-/// The filesystems that the helper was asked to watch, and its answers.
+/// The filesystems that the helper was requested to watch, and its answers.
 #[derive(Default)]
 struct WatchState {
     kinds: BTreeMap<DevNo, String>,
@@ -227,7 +227,7 @@ impl WatchState {
         self.marks.retain(|dev, _| self.kinds.contains_key(dev));
     }
 
-    /// None until every wanted filesystem has an answer: intermediate states are of no interest.
+    /// None until there is an answer for every filesystem: intermediate states are of no interest.
     fn status(&self) -> Option<SourceStatus> {
         if self.kinds.keys().any(|dev| !self.marks.contains_key(dev)) {
             return None;
@@ -239,7 +239,7 @@ impl WatchState {
             match self.marks.get(dev) {
                 Some(MarkResult::Set) => *set.entry(kind).or_default() += 1,
                 Some(MarkResult::Refused { errno, text }) => {
-                    // A filesystem without file handles, without an id of its own, or with several
+                    // A filesystem without file handles, without its own id, or with several ids
                     // (btrfs subvolumes): it could not report errors anyway.
                     hurts |= ![Errno::EOPNOTSUPP, Errno::ENODEV, Errno::EXDEV]
                         .iter()

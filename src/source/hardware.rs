@@ -1,4 +1,4 @@
-//! Hardware: when to scan sysfs, and which md and dm devices to read the state of.
+//! Hardware: decides when to scan sysfs, and which md and dm devices to read the state of.
 //!
 //! In: uevents, requests, a slow timer. Out: `SourceUpdate::Inventory`, `SourceUpdate::Layer`;
 //! events of NVMe controllers, as a `SourceRequest` to the SMART source. A worker does every
@@ -63,7 +63,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
                     let first = *waiting_since.get_or_insert_with(Instant::now);
                     next_scan = (Instant::now() + SETTLE).min(first + MAX_SETTLE);
                 }
-                // No source reads drives at the start; then all drives are read anyway.
+                // An error: no source reads drives at the start; then all drives are read anyway.
                 Some(DeviceEvent::NvmeEvent { controller }) => drop(context.requests.send(SourceRequest::NvmeEvent { controller })),
                 Some(DeviceEvent::Stopped(why)) => watch.events_lost(&context, &why).await?,
                 None => (watch.live, watch.without_events) = (false, true),
@@ -79,8 +79,8 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
             () = tokio::time::sleep_until(next_scan) => {
                 watch.scan(&context).await?;
-                // A second scan finds what udev adds after its event (links, the UUID of the
-                // filesystem).
+                // A second scan finds the data that udev adds after its event (links, the UUID of
+                // the filesystem).
                 let after = if waiting_since.take().is_some() { RESCAN_DELAY } else { settings.borrow().reconcile_interval };
                 next_scan = Instant::now() + after;
             }
@@ -167,7 +167,7 @@ impl HardwareWatch {
                 let error = match &error {
                     JobError::Stuck { waiting_in, .. } => {
                         let reason = match waiting_in {
-                            // /proc/PID/stat, state R: the process waits for a processor only.
+                            // /proc/PID/stat, state R: the process only waits for a processor.
                             Some(place) if place.starts_with("R ") => {
                                 "this machine is too busy to run it"
                             }
@@ -187,7 +187,8 @@ impl HardwareWatch {
         self.status_reporter.report(context, status).await
     }
 
-    /// Reports how many layers are read. A layer that does not answer is reported with its volumes.
+    /// Reports the number of layers read. A layer that does not respond is reported with its
+    /// volumes.
     async fn report_layers_status(&mut self, context: &Context) -> Result<(), SourceError> {
         let status = match self.layers.as_ref().is_none_or(BTreeMap::is_empty) {
             true => SourceStatus::Absent("no md or device-mapper device".into()),
@@ -199,7 +200,7 @@ impl HardwareWatch {
         self.layers_reporter.report(context, status).await
     }
 
-    /// Has all layers read in the next round. Readings in flight do not count as stable.
+    /// Makes the next round read all layers. Readings in flight do not count as stable.
     fn invalidate_all(&mut self) {
         self.stable_devices.clear();
         self.generation = self.generation.wrapping_add(1);

@@ -1,11 +1,11 @@
 //! Inventory: the drives of the node and the block devices above them, from sysfs
-//! (/sys/class/block, /sys/class/nvme, /sys/fs/btrfs) and udev's database (/run/udev/data). One
-//! reader for the live host and for a recorded tree.
+//! (/sys/class/block, /sys/class/nvme, /sys/fs/btrfs) and udev's database (/run/udev/data). The
+//! same reader for the live host and for a recorded tree.
 //!
-//! In: the host root, patterns of names to admit and to ignore. Out: an `Inventory`. Only
-//! attributes are read whose reading cannot wait for I/O, with one exception (virtio-blk's
-//! `serial`, where udev has not read it before); still the scan runs in a worker. May not enter:
-//! mounts, volumes, health.
+//! In: the host root, patterns of names to admit and to ignore. Out: an `Inventory`. Reads only
+//! attributes whose reading cannot wait for I/O, with one exception (virtio-blk's `serial`, if udev
+//! has not read it before); even so the scan runs in a worker. May not enter: mounts, volumes,
+//! health.
 
 mod block;
 pub(in crate::source) mod btrfs;
@@ -34,11 +34,11 @@ pub enum ScanError {
     ListDevices(#[source] io::Error),
 }
 
-/// All drives and block devices there are now. `admit`: names (with `*` and `?`) of loop and other
-/// virtual devices that shall count as drives; `ignore`: names of drives that shall not.
+/// All present drives and block devices. `admit`: names (with `*` and `?`) of loop and other
+/// virtual devices that count as drives; `ignore`: names of drives that do not.
 ///
-/// A device that vanishes meanwhile is left out. What cannot be read otherwise is in `warnings`,
-/// each naming its file.
+/// A device that vanishes during the scan is left out. Other read errors are in `warnings`, each
+/// naming its file.
 pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inventory, ScanError> {
     let reader = SysfsReader::new(root);
     let names = reader
@@ -86,8 +86,8 @@ pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inve
     })
 }
 
-/// A loop of ours, through which a checker reads, or a snapshot of ours (`checks::snapshot`): gone
-/// in a moment, and no device of the node.
+/// A loop of ours, through which a checker reads, or a snapshot of ours (`checks::lvm_snapshot`):
+/// it exists only briefly and is no device of the node.
 fn is_check_device(entry: &block::BlockEntry) -> bool {
     match &entry.device.layer {
         Layer::Loop {

@@ -1,5 +1,5 @@
 //! The jobs that run in worker processes, because they may never return: everything that reads a
-//! device, a mount, a folder on a disk, or a sysfs attribute whose reading takes a lock that I/O
+//! device, a mount, a directory on a disk, or a sysfs attribute whose reading takes a lock that I/O
 //! can hold.
 //!
 //! Both ends of the pipe use these types: the daemon sends a job, and the same binary in worker
@@ -35,9 +35,9 @@ pub enum Job {
     Counters { group: CounterGroup },
     /// Find the RAID controllers that hide their disks.
     Controllers,
-    /// Have an NVMe controller (`nvme0`) announce health events.
+    /// Make an NVMe controller (`nvme0`) announce health events.
     NvmeEvents { controller: String },
-    /// syncfs(2) of what is mounted at `path` in the host's mount namespace, which must be `dev`.
+    /// syncfs(2) of the mount at `path` in the host's mount namespace, whose device must be `dev`.
     SyncFs { path: HostPath, dev: DevNo },
 }
 
@@ -85,7 +85,7 @@ pub enum JobResult {
     SyncFs {
         elapsed: Duration,
     },
-    /// The job could not be done; the text names what was being read.
+    /// The job failed; the text names what was being read.
     Failed {
         error: String,
     },

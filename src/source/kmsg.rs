@@ -53,21 +53,21 @@ const READ_WINDOW: Duration = Duration::from_millis(25);
 /// Reading the ring buffer to its end takes at most this long; a flood that lasts longer is
 /// reported while it arrives.
 const BACKLOG_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum gap between the records of one incident.
+/// Wait after a read, for more records of the same incident; longer in a flood.
 const READ_INTERVAL: Duration = Duration::from_millis(5);
 const FLOOD_READ_INTERVAL: Duration = Duration::from_millis(25);
-/// As many records in one read are a flood.
+/// This many records in one read are a flood.
 const FLOOD_RECORDS: u64 = 16;
 /// A complete line without a successor for this long has no continuation.
 const CONTINUATION_TIMEOUT: Duration = Duration::from_millis(1);
-/// journalctl prints its backlog without a pause of this length.
+/// journalctl never pauses for this long while it prints its backlog.
 const JOURNAL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
-/// A cursor without events is reported after this many records, or after a batch with events, but
-/// not more often than this.
+/// Minimum time between two reports of the cursor: after so many records without events, or after a
+/// batch with events.
 const CURSOR_INTERVAL: Duration = Duration::from_secs(5);
 const CURSOR_RECORDS: u64 = 1000;
 const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// One log message for each overrun of the ring buffer, however long it lasts.
+/// Minimum time between two log messages about overruns of the ring buffer.
 const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
@@ -109,7 +109,7 @@ async fn run_with(context: Context, journalctl: Vec<PathBuf>) -> Result<Infallib
     .await
 }
 
-/// Why journald's copy cannot be read either.
+/// Why journald's copy of the log cannot be read either.
 #[derive(Debug, thiserror::Error)]
 enum JournalError {
     #[error("and journald, which has a copy, does not run")]
@@ -124,12 +124,12 @@ enum JournalError {
     Output(PathBuf, #[source] io::Error),
 }
 
-/// Lives as long as the daemon; a `Session` lives as long as its descriptor.
+/// Exists as long as the daemon; a `Session` exists as long as its descriptor.
 struct Reader {
     context: Context,
     settings: watch::Receiver<std::sync::Arc<crate::source::context::SourceSettings>>,
     journalctl: Vec<PathBuf>,
-    /// A journalctl whose disk does not answer. No other is started before it ends.
+    /// A journalctl that waits for a dead disk. No other is started before it exits.
     unstarted: Option<UnkillableChild>,
     /// The cursor of the last batch; at first, the stored one.
     cursor: Option<Cursor>,
@@ -181,7 +181,7 @@ impl Reader {
                 SessionEnd::Finished => self.settings_changed(&settings).await?,
                 SessionEnd::Failed(why) => {
                     self.report_status(SourceStatus::Down(why)).await?;
-                    // Timeout: retry.
+                    // A time-out: retry.
                     if let Ok(changed) =
                         tokio::time::timeout(backoff.next_delay(), self.settings_changed(&settings))
                             .await
@@ -380,8 +380,8 @@ impl Reader {
                 self.journal_cursor = None;
                 return Ok(SessionEnd::Restart);
             }
-            // The backlog is sent as a whole: a name that was reassigned in it removes the former
-            // device's events.
+            // The backlog is sent as a whole: if a name was reassigned in it, events of the former
+            // device are dropped.
             let in_the_past = session.batcher.in_backlog
                 && matches!(outcome, Ok(ReadOutcome::More))
                 && session.began.elapsed() < BACKLOG_TIMEOUT;
@@ -526,11 +526,11 @@ fn status_text(status: &SourceStatus) -> &str {
     }
 }
 
-/// How an admin can solve the error.
+/// How an admin can remove the error's cause.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        // check_syslog_permissions(), kernel/printk/printk.c; a container's device policy fails the
-        // same way.
+        // check_syslog_permissions(), kernel/printk/printk.c; a container's device policy returns
+        // the same error.
         io::ErrorKind::PermissionDenied => {
             " (it takes CAP_SYSLOG where kernel.dmesg_restrict is 1, and the device in a container)"
         }

@@ -111,7 +111,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
                 }
                 request = requests.recv() => match request {
                     Ok(SourceRequest::Kubelet) => {
-                        // A scan that is due sooner covers this change as well.
+                        // A scan that is due sooner also covers this change.
                         let soon = Instant::now() + RESCAN_DELAYS[0];
                         let waiting = rescans.iter().copied().filter(|look| *look <= soon).min();
                         rescans = RESCAN_DELAYS.iter().map(|after| Instant::now() + *after).collect();

@@ -61,12 +61,12 @@ pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DmQuery {
     Status,
-    /// Asked of linear targets only: a crypt target's table may hold its key.
+    /// Only for linear targets: a crypt target's table may contain its key.
     Table,
 }
 
-/// A recorded tree has the lines in `exec/dm/NAME.status` and `NAME.table`; without the table
-/// nothing is known of it.
+/// A recorded tree has the lines in `exec/dm/NAME.status` and `NAME.table`; without a table file,
+/// there are no lines.
 fn dm_lines(root: &HostRoot, device: &str, question: DmQuery) -> Result<String, LayerError> {
     let read = |path: String| match root.read(&path) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),

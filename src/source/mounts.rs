@@ -1,7 +1,7 @@
 //! Mounts: the mount table of the host, from /proc/1/mountinfo (proc_pid_mountinfo(5)), and the
 //! intended mounts in /etc/fstab.
 //!
-//! In: the host root. Out: `SourceUpdate::Mounts`. Knows nothing of volumes or of health.
+//! In: the host root. Out: `SourceUpdate::Mounts`. Does not depend on volumes or on health.
 
 use std::convert::Infallible;
 use std::io::Read;
@@ -52,7 +52,7 @@ pub(crate) fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
     entries
 }
 
-/// fstab is on the root filesystem and only states intentions. A host without the file has no
+/// fstab is on the root filesystem and only lists intended mounts. A host without the file has no
 /// entries.
 fn read_fstab(root: &HostRoot) -> Vec<FstabEntry> {
     root.read(FSTAB)
@@ -60,8 +60,8 @@ fn read_fstab(root: &HostRoot) -> Vec<FstabEntry> {
         .unwrap_or_default()
 }
 
-/// Runs until the owner of the state ends. A thread of its own reads: the kernel holds a lock over
-/// mountinfo that a hanging mount(2) can hold as well.
+/// Runs until the owner of the state ends. A separate thread reads mountinfo: a mount(2) that hangs
+/// can hold the kernel's lock for it.
 pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let (waker, wake_receiver) =
         std::os::unix::net::UnixStream::pair().map_err(|source| SourceError::Thread {
@@ -108,7 +108,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
 }
 
 /// The thread: reads the table, reports a change, and waits for the next change (POLLPRI | POLLERR
-/// on mountinfo), a request or the next round.
+/// on mountinfo), a request or the next interval.
 fn watch_mountinfo(
     root: &HostRoot,
     reports: &mpsc::Sender<SourceUpdate>,
@@ -168,9 +168,9 @@ fn watch_mountinfo(
         if live && let Ok(file) = &file {
             waited.push(PollFd::new(file.as_fd(), PollFlags::POLLPRI));
         }
-        // An error that makes a filesystem read-only changes its options without an event (seen
-        // with ext4 on 6.18; only mounting, unmounting and remounting touch the event counter of
-        // the namespace, fs/namespace.c). Each round of probes looks for it.
+        // An error that makes a filesystem read-only changes its options without an event (observed
+        // with ext4 on 6.18; only mounting, unmounting and remounting change the event counter of
+        // the namespace, fs/namespace.c). So the table is read again once per probe interval.
         let round = settings.borrow().probe_interval;
         let timeout = match last {
             Some(_) if live => PollTimeout::try_from(round).unwrap_or(PollTimeout::MAX),
@@ -193,8 +193,8 @@ fn watch_mountinfo(
             }
         } else if changed {
             settle();
-            // The kubelet mounts and unmounts volumes that its records describe. The send fails
-            // when its source has ended.
+            // The kubelet mounts and unmounts the volumes of its records. The send fails if the
+            // kubelet's source has ended.
             let _ = requests.send(SourceRequest::Kubelet);
         }
     }
@@ -202,7 +202,7 @@ fn watch_mountinfo(
 
 /// Waits until a burst of mounts is over.
 fn settle() {
-    // Waits for time only.
+    // Only sleeps.
     let _ = poll(
         &mut [],
         PollTimeout::try_from(SETTLE).unwrap_or(PollTimeout::ZERO),

@@ -1,5 +1,5 @@
 //! Probes: statfs and readdir of every mounted volume, by a worker in the host's mount namespace,
-//! one job a filesystem at a time.
+//! one job per filesystem at a time.
 //!
 //! In: the targets of the owner, a timer, requests. Out: `SourceUpdate::Probe`,
 //! `SourceUpdate::ProbeStuck`. `assess` judges a stuck or failing volume; here it is only probed
@@ -25,7 +25,7 @@ use crate::source::context::{Context, SourceError};
 use crate::source::jobs::{Job, JobResult};
 use crate::source::worker_job::{answer, late_answer};
 
-/// The longest interval between probes of a volume that does not answer.
+/// The longest interval between probes of a volume that does not respond.
 const MAX_BACKOFF: Duration = Duration::from_secs(600);
 /// Volumes due within this time are probed together: one pass over a thousand plans, not a thousand
 /// passes.
@@ -191,7 +191,7 @@ fn record_outcome(
     plan.due = Instant::now() + backoff.delay(plan.consecutive_failures);
     let mut next = plan.due;
     if recovered {
-        // The filesystem answers again: so may its other mounts, whatever their back-off.
+        // The filesystem responds again: so may its other mounts, whatever their back-off is.
         for plan in plans
             .values_mut()
             .filter(|plan| plan.target.dev == dev && plan.consecutive_failures > 0)
@@ -207,7 +207,7 @@ fn record_outcome(
 async fn probe(context: Arc<Context>, target: ProbeTarget) -> Result<ProbeOutcome, SourceError> {
     let (path, sent) = (target.path.clone(), Instant::now());
     let timeout = context.settings.borrow().probe_timeout;
-    // One job a filesystem: all its mounts hang together, and each stuck process costs memory.
+    // One job per filesystem: all its mounts hang together, and each stuck process costs memory.
     let key = format!("{} {}", target.dev, target.filesystem);
     let outcome = context
         .probe_workers
@@ -240,7 +240,7 @@ async fn probe(context: Arc<Context>, target: ProbeTarget) -> Result<ProbeOutcom
             let result = late_answer(late, mount_probe).await;
             (result.is_ok(), result)
         }
-        // An error that the worker reports is an answer of the filesystem as well.
+        // An error that the worker reports is also a response of the filesystem.
         outcome @ WorkerOutcome::Completed(_) => (true, answer(outcome, mount_probe)),
         outcome @ WorkerOutcome::Failed(_) => (false, answer(outcome, mount_probe)),
     };

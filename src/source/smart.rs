@@ -1,5 +1,5 @@
-//! SMART: reads the health data of each drive with smartctl, and finds drives that only a RAID
-//! controller sees.
+//! SMART: reads the health data of each drive with smartctl, and finds drives that are visible only
+//! to a RAID controller.
 //!
 //! In: the targets of the owner, requests, a timer. Out: `SourceUpdate::Smart`, `SmartStuck`,
 //! `SelfTest`, `RaidMembers`, `RaidControllers`, `SmartIgnored`. May not enter: the meaning of a
@@ -8,11 +8,11 @@
 //! `plan` decides when, `dispatch` starts queries, `query` runs one, `tool` checks smartctl itself,
 //! `self_test` starts a self-test, `controllers` finds RAID controllers and their disks,
 //! `raid_members` keeps them up to date, `controller_locks` serializes access to a controller,
-//! `nvme_events` has NVMe controllers announce events, `tasks` holds what runs, `backend` is the
-//! seam to the system.
+//! `nvme_events` makes NVMe controllers announce events, `tasks` holds the running tasks, `backend`
+//! is the interface to the system.
 //!
-//! Limits: one smartctl a drive, `at_once` on the node, `shortest_interval` between two queries of
-//! a drive. A smartctl that cannot be killed blocks only its own drive: the drive is not queried
+//! Limits: one smartctl per drive, `at_once` on the node, `shortest_interval` between two queries
+//! of a drive. A smartctl that cannot be killed blocks only its own drive: the drive is not queried
 //! until the process has exited.
 
 mod backend;
@@ -67,7 +67,7 @@ const MAX_STUCK: usize = 8;
 const SUSPEND_UNKNOWN: &str =
     "the drive was not queried: its runtime power status could not be read";
 
-/// Runs until the owner of the state is gone.
+/// Runs until the owner of the state has ended.
 pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let backend = HostBackend {
         workers: context.workers.clone(),
@@ -129,7 +129,7 @@ struct SmartSource<W> {
     raid_members: RaidMembers,
     nvme_events: NvmeEventSetup,
     status_reporter: StatusReporter,
-    /// Drives that the configuration excludes; the second set is what the owner was sent.
+    /// Drives that the configuration excludes; the second set was sent to the owner.
     ignored: BTreeSet<DriveId>,
     reported_ignored: BTreeSet<DriveId>,
 }
@@ -160,8 +160,8 @@ async fn run_with_backend<W: Backend>(
             }
             request = requests.recv() => match request {
                 Ok(request) => smart.handle_request(request).await?,
-                // Querying all drives covers any lost request. Only a self-test of an admin would
-                // be lost: hence `REQUEST_QUEUE_CAPACITY`.
+                // Querying all drives covers any lost request, except a self-test of an admin:
+                // `REQUEST_QUEUE_CAPACITY` prevents that loss.
                 Err(RecvError::Lagged(lost)) => {
                     tracing::warn!(lost, "requests came faster than they were taken: all drives are asked");
                     smart.handle_request(SourceRequest::All).await?;

@@ -1,4 +1,4 @@
-//! Runs a job in a worker process and reduces the end of the worker to an answer or a `JobError`.
+//! Runs a job in a worker process and reduces the outcome to an answer or a `JobError`.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ fn waiting_suffix(waiting_in: Option<&str>) -> String {
     waiting_in.map_or_else(String::new, |place| format!(", waiting in {place}"))
 }
 
-/// A worker that died (out of memory, for example) says nothing about the target: the job is tried
-/// once more.
+/// Runs the job once more if the worker died (out of memory, for example): that is no evidence
+/// about the target.
 pub(crate) async fn run_with_retry(
     workers: &JobWorkers,
     target: &str,
@@ -44,7 +44,7 @@ pub(crate) async fn run_with_retry(
     }
 }
 
-/// `select`: takes the expected variant out of the result.
+/// `select`: extracts the expected variant from the result.
 pub(crate) fn answer<T>(
     outcome: WorkerOutcome<JobResult>,
     select: impl FnOnce(JobResult) -> Option<T>,
@@ -58,7 +58,7 @@ pub(crate) fn answer<T>(
     }
 }
 
-/// Waits until a worker that was late answers or ends.
+/// Waits until a late worker answers or exits.
 pub(crate) async fn late_answer<T>(
     late: oneshot::Receiver<Result<JobResult, String>>,
     select: impl FnOnce(JobResult) -> Option<T>,

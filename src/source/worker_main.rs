@@ -1,8 +1,8 @@
-//! The main loop of a worker process: reads one job per line, does it, writes the result. A job may
-//! block for ever; that is why it runs in a process of its own.
+//! The main loop of a worker process: reads one job per line, performs it, writes the result. A job
+//! may block for ever; therefore it runs in a separate process.
 //!
-//! Single-threaded, with few capabilities, in the host's mount namespace where it probes volumes.
-//! The end of its standard input ends it.
+//! Single-threaded, with few capabilities, in the host's mount namespace if it probes volumes. It
+//! exits when its standard input is closed.
 
 mod check;
 mod freezer;
@@ -34,7 +34,7 @@ pub(crate) use lvm::REPLAY_DAMAGED;
 pub enum WorkerRole {
     /// Our own mount namespace, in which `--host-root` leads to the host.
     OwnMounts,
-    /// PID 1's: mounts are reached by the host's paths.
+    /// PID 1's: mounts are reached by paths on the host.
     HostMounts,
     /// PID 1's, as the helper that reports filesystem errors.
     FsErrors,
@@ -46,9 +46,9 @@ pub enum WorkerRole {
     Freezer,
     /// PID 1's, as the helper that reads the health of one XFS (`checks::xfs_health`).
     XfsHealth,
-    /// PID 1's, where it becomes lvm(8).
+    /// PID 1's; the process becomes lvm(8).
     Lvm,
-    /// PID 1's, to mount a snapshot once where nothing else sees it.
+    /// PID 1's, as the helper that mounts a snapshot once, invisible to other processes.
     Replay,
 }
 
@@ -70,9 +70,9 @@ impl WorkerRole {
         known.map_or("", |(_, name)| name)
     }
 
-    /// What it keeps. Reading below directories of any owner, and directories without a change of
-    /// atime (open(2), O_NOATIME); device-mapper's status asks for CAP_SYS_ADMIN
-    /// (drivers/md/dm-ioctl.c), and so do fanotify's marks on whole filesystems and NVMe's admin
+    /// The capabilities that the role keeps. Some allow reading below directories of any owner,
+    /// without a change of atime (open(2), O_NOATIME). CAP_SYS_ADMIN is needed for device-mapper's
+    /// status (drivers/md/dm-ioctl.c), fanotify's marks on whole filesystems and NVMe's admin
     /// commands (nvme_cmd_allowed(), drivers/nvme/host/ioctl.c).
     fn capabilities(self) -> &'static [Capability] {
         match self {
@@ -80,15 +80,15 @@ impl WorkerRole {
                 &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_SYS_ADMIN]
             }
             WorkerRole::HostMounts => &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_FOWNER],
-            // XFS_IOC_BULKSTAT asks for CAP_SYS_ADMIN (xfs_ioc_bulkstat(), fs/xfs/xfs_ioctl.c).
+            // XFS_IOC_BULKSTAT needs CAP_SYS_ADMIN (xfs_ioc_bulkstat(), fs/xfs/xfs_ioctl.c).
             WorkerRole::XfsHealth => &[
                 Capability::CAP_DAC_READ_SEARCH,
                 Capability::CAP_FOWNER,
                 Capability::CAP_SYS_ADMIN,
             ],
             WorkerRole::Freezer => &[Capability::CAP_SYS_ADMIN],
-            // device-mapper's ioctls; the nodes of what it makes where udev does not; mlock(2)
-            // while a device is suspended; the host's control groups (/proc/1/ns).
+            // For device-mapper's ioctls; the nodes of new devices if udev does not create them;
+            // mlock(2) while a device is suspended; the host's control groups (/proc/1/ns).
             WorkerRole::Lvm => &[
                 Capability::CAP_SYS_ADMIN,
                 Capability::CAP_MKNOD,
@@ -97,9 +97,9 @@ impl WorkerRole {
                 Capability::CAP_SYS_PTRACE,
             ],
             WorkerRole::Replay => &[Capability::CAP_SYS_ADMIN, Capability::CAP_MKNOD],
-            // A mount namespace with device nodes of its own, and loops (SYS_ADMIN, MKNOD, CHOWN);
-            // the jail gives up its rights (SETPCAP, SETUID, SETGID), and is watched and killed
-            // from outside (/proc/PID/io is another user's: DAC_READ_SEARCH, SYS_PTRACE; KILL).
+            // A mount namespace with its own device nodes, and loops (SYS_ADMIN, MKNOD, CHOWN); the
+            // jail drops its privileges (SETPCAP, SETUID, SETGID), and is observed and killed from
+            // outside (its /proc/PID/io is another user's: DAC_READ_SEARCH, SYS_PTRACE; KILL).
             WorkerRole::Check => &[
                 Capability::CAP_DAC_READ_SEARCH,
                 Capability::CAP_SYS_ADMIN,
@@ -116,13 +116,13 @@ impl WorkerRole {
     }
 }
 
-/// Arguments that make our binary a worker.
+/// Arguments that start our binary as a worker.
 pub fn arguments(place: WorkerRole, root: &HostRoot) -> Vec<OsString> {
     vec!["worker".into(), place.name().into(), root.dir().into()]
 }
 
-/// As `arguments`, for the freezer. `needed`: files and folders whose filesystems must never be
-/// frozen, as the daemon or the host names them.
+/// The arguments of the freezer. `needed`: files and directories whose filesystems must never be
+/// frozen, as paths of the daemon or of the host.
 pub fn freezer_arguments<'a>(
     root: &HostRoot,
     needed: impl IntoIterator<Item = &'a Path>,
@@ -134,7 +134,7 @@ pub fn freezer_arguments<'a>(
         .collect()
 }
 
-/// The whole life of a worker process. `args` are those behind the word `worker`.
+/// The main function of a worker process. `args`: the arguments after `worker`.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(word) = args.next() else {
         return usage_error();
@@ -159,8 +159,8 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let root = HostRoot::new(PathBuf::from(root));
     if place == WorkerRole::Freezer {
-        // It needs its rights until it is ready, must be the last to go when memory is short, and
-        // refuses where others make do.
+        // The freezer needs its privileges until it is ready, must be the last to be killed when
+        // memory is short, and fails where other roles continue with limitations.
         return exit_code(freezer::serve(&root, args));
     }
     let limitations = prepare(place, &root);
@@ -170,7 +170,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         WorkerRole::XfsHealth => xfs_health::serve(&root),
         WorkerRole::Lvm => return lvm::become_lvm(&root, args, &limitations),
         WorkerRole::Replay => return lvm::replay(args, &limitations),
-        // Both have been served above.
+        // Both have returned above.
         WorkerRole::Freezer | WorkerRole::Jail => Ok(()),
         WorkerRole::OwnMounts | WorkerRole::HostMounts => {
             serve_jobs(&root, place, &Hello { limitations })
@@ -179,7 +179,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     exit_code(served)
 }
 
-/// `worker apart ROOT`: the unit's ExecStartPre, with rights that the daemon has not.
+/// `worker apart ROOT`: the unit's ExecStartPre, with privileges that the daemon lacks.
 fn make_own_cgroup(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(root) = args.next() else {
         eprintln!(
@@ -202,7 +202,7 @@ fn make_own_cgroup(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 fn exit_code(served: std::io::Result<()>) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
-        // The daemon is gone: nothing reads an error.
+        // The daemon has exited: nothing reads an error.
         Err(_) => ExitCode::FAILURE,
     }
 }
@@ -214,15 +214,15 @@ fn usage_error() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Enters the namespace, gives up rights, and makes itself the first to go when memory is short.
-/// What fails is a limitation in words.
+/// Enters the namespace, drops privileges, and makes itself the first process to be killed when
+/// memory is short. Failures are returned as limitations, as text.
 fn prepare(place: WorkerRole, root: &HostRoot) -> Vec<String> {
     let mut limitations = Vec::new();
-    // A name of 15 bytes at most, for ps(1). Without it the process works as well.
+    // A name of at most 15 bytes, for ps(1). A failure does no harm.
     let _ = nix::sys::prctl::set_name(c"diskvitals-work");
-    // lvm must not die while it holds a device suspended: it is as likely to go as the daemon.
+    // lvm must not die while it has a device suspended: it keeps the daemon's score.
     if place != WorkerRole::Lvm {
-        // May be forbidden in a container: then all are as likely as each other.
+        // May be forbidden in a container: then all processes keep the same score.
         let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     }
     if !matches!(place, WorkerRole::OwnMounts | WorkerRole::Check) && !root.is_recorded() {
@@ -304,7 +304,7 @@ fn wrong_namespace(what: &str) -> JobResult {
     }
 }
 
-/// An error with its causes: it crosses a pipe, where only text goes.
+/// An error with its causes, as text: it crosses a pipe.
 fn failed_result(error: impl std::error::Error) -> JobResult {
     JobResult::Failed {
         error: with_causes(&error),

@@ -1,8 +1,8 @@
-//! Which devices of device-mapper hold the writers of a logical volume, from sysfs
+//! Finds the device-mapper devices that block the writers of a logical volume, from sysfs
 //! (Documentation/ABI/testing/sysfs-block-dm).
 //!
-//! In: the volume's names of LVM. Out: devices, the lowest first: the order in which they are
-//! resumed. Nothing here waits for a device.
+//! In: LVM names of volumes. Out: devices, the lowest first, which is the order of resuming. Never
+//! waits for a device.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,12 +11,12 @@ use std::path::Path;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
 
-/// A device that is suspended, or has no table in use: what is sent to the one waits, and to the
-/// other fails.
+/// A device that is suspended, or has no active table: I/O to the first waits, I/O to the second
+/// fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SuspendedDevice {
     pub dev: DevNo,
-    /// As dmsetup names it.
+    /// The name in dmsetup.
     pub name: String,
 }
 
@@ -28,7 +28,7 @@ struct DmDevice {
     underlying: Vec<String>,
 }
 
-/// Of what these volumes of a volume group are made of, down to the disks.
+/// The suspended devices among these volumes of a volume group and all devices below them.
 pub(crate) fn beneath(
     root: &HostRoot,
     group: &str,
@@ -56,7 +56,7 @@ fn collect_suspended(
     seen: &mut Vec<String>,
     held: &mut Vec<SuspendedDevice>,
 ) {
-    // A disk, or one that was met on another way.
+    // A disk, or a device that was already visited.
     let Some(mapped) = all.get(at).filter(|_| !seen.iter().any(|one| one == at)) else {
         return;
     };
@@ -75,7 +75,7 @@ fn dm_name(group: &str, volume: &str) -> String {
     format!("{}-{}", group.replace('-', "--"), volume.replace('-', "--"))
 }
 
-/// By kernel name.
+/// All device-mapper devices, by kernel name.
 fn read_dm_devices(root: &HostRoot) -> io::Result<BTreeMap<String, DmDevice>> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(root.at("/sys/block"))? {
@@ -84,7 +84,7 @@ fn read_dm_devices(root: &HostRoot) -> io::Result<BTreeMap<String, DmDevice>> {
         let text = |file: &str| {
             std::fs::read_to_string(path.join(file)).map(|text| text.trim().to_owned())
         };
-        // Another kind of device, or one that has gone meanwhile.
+        // Not a device-mapper device, or removed since.
         let (Ok(name), Ok(suspended), Ok(size), Ok(dev)) = (
             text("dm/name"),
             text("dm/suspended"),
@@ -104,7 +104,7 @@ fn read_dm_devices(root: &HostRoot) -> io::Result<BTreeMap<String, DmDevice>> {
     Ok(all)
 }
 
-/// Of the table in use and of one that waits to be.
+/// The devices below the active and the inactive table.
 fn underlying_devices(slaves: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(slaves).into_iter().flatten().flatten();
     entries

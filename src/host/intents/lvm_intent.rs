@@ -1,9 +1,9 @@
-//! Notes of an lvm(8) that changes a logical volume: while it does, device-mapper holds all that
-//! write to it (dmsetup(8), suspend), and an lvm that dies before its resume leaves them waiting
-//! for ever.
+//! Intents of lvm(8) processes that change a logical volume. During the change, device-mapper
+//! suspends all its writers (dmsetup(8), suspend), and an lvm that dies before its resume leaves
+//! them waiting for ever.
 //!
-//! Written by the process that becomes lvm: its number and its start stay the same. In: names of
-//! LVM. Knows nothing of device-mapper's devices.
+//! Written by the process that becomes lvm: its process id and start time stay the same. In: LVM
+//! names. Does not depend on device-mapper devices.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ const SUFFIX: &str = ".lvm";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LvmIntent {
     pub group: String,
-    /// The volume whose writers are held; empty: none.
+    /// The volume whose writers are held; empty if none.
     pub volume: String,
-    /// What is made of it, or removed.
+    /// The snapshot of it that is created or removed.
     pub snapshot: String,
-    /// Of lvm, in the host's PID namespace, with its start time in ticks after boot
+    /// Process id of lvm in the host's PID namespace, and its start time in ticks after boot
     /// (proc_pid_stat(5)).
     pub pid: u32,
     pub started: u64,
@@ -31,13 +31,13 @@ impl LvmIntent {
         write_atomically(directory, &format!("{}{SUFFIX}", self.pid), self).map(|_| ())
     }
 
-    /// Its writer will still resume what it has suspended.
+    /// The process that wrote it can still resume the devices that it suspended.
     pub(crate) fn is_writer_alive(&self) -> bool {
         process_start_time(self.pid) == Some(self.started)
     }
 }
 
-/// Oldest name first. None where the directory is missing.
+/// Sorted by name. Empty where the directory is missing.
 pub(crate) fn find(directory: &Path) -> Result<Vec<StoredIntent<LvmIntent>>, IntentError> {
     find_all(directory, SUFFIX)
 }

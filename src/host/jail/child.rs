@@ -1,5 +1,5 @@
-//! Inside the jail: from the start of our own binary to that of the program. Single-threaded, and
-//! nothing is given back once it is given up.
+//! Inside the jail: the steps between the start of our own binary and that of the program.
+//! Single-threaded; a right that was dropped is never regained.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -24,11 +24,11 @@ use crate::host::sys;
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 
-/// Descriptors that the program may have open.
+/// Maximum number of descriptors of the program.
 const MAX_OPEN_FILES: u64 = 256;
-/// Stacks of the program's threads count as address space (8 MiB each by default).
+/// The stacks of the program's threads count as address space (8 MiB each by default).
 const STACK_SIZE: u64 = 2 << 20;
-/// What every program may expect in /dev.
+/// The nodes that every program may expect in /dev.
 const STANDARD_NODES: [(&str, u32, u32); 5] = [
     ("null", 1, 3),
     ("zero", 1, 5),
@@ -53,14 +53,14 @@ enum JailError {
     Start(String, #[source] io::Error),
 }
 
-/// The whole life of the jail's process before it is the program. Its standard input is a pipe that
-/// takes what goes wrong.
+/// The main function of the jail process, until it becomes the program. Its standard input is a
+/// pipe to which it writes errors.
 pub fn enter(args: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok(trouble) = dup(std::io::stdin()) else {
         return ExitCode::FAILURE;
     };
     let Err(error) = confine(args, &trouble);
-    // The reader may have gone.
+    // The reader may have closed the pipe.
     File::from(trouble)
         .write_all(with_causes(&error).as_bytes())
         .ok();
@@ -80,7 +80,7 @@ fn confine(
         .ok_or(JailError::Arguments)?;
     let command = args.next().ok_or(JailError::Arguments)?;
     let mut program = program(&command, args);
-    // The first to go when memory is short.
+    // The first process to be killed when memory is short.
     std::fs::write("/proc/self/oom_score_adj", "1000")
         .map_err(|error| JailError::Io("writing oom_score_adj", error))?;
     if plan.low_priority {
@@ -101,8 +101,8 @@ fn confine(
     nix::sys::prctl::set_no_new_privs().map_err(call("setting no_new_privs"))?;
     match sys::forbid_writing(Some(null.as_fd())) {
         Ok(()) => {}
-        // A kernel without Landlock, or with it turned off: the rest holds without it, where there
-        // is a rest.
+        // The kernel has no Landlock, or it is disabled: the other restrictions hold without it, if
+        // there are any.
         Err(error)
             if (plan.isolation.is_some() || !plan.unlimited_files)
                 && matches!(
@@ -111,7 +111,7 @@ fn confine(
                 ) => {}
         Err(error) => return Err(JailError::Io("forbidding it to write (Landlock)", error)),
     }
-    // After the change of user, which clears it (prctl(2)).
+    // Set after the change of user, which clears it (prctl(2)).
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(call("binding its life to ours"))?;
     if getppid().as_raw() != plan.parent {
         return Err(JailError::ParentExited);
@@ -135,7 +135,7 @@ fn confine(
     ))
 }
 
-/// E2FSCK_CONFIG: an /etc/e2fsck.conf could change what it prints, and have it write a log.
+/// E2FSCK_CONFIG: an /etc/e2fsck.conf could change its output, and make it write a log.
 #[allow(clippy::disallowed_methods)] // Becomes this process.
 fn program(command: &OsString, args: impl Iterator<Item = OsString>) -> Command {
     let mut program = Command::new(command);
@@ -148,7 +148,7 @@ fn program(command: &OsString, args: impl Iterator<Item = OsString>) -> Command 
     program
 }
 
-/// A mount namespace of its own, nothing in it can be written, and /dev has the cell's nodes.
+/// Enters a read-only mount namespace of its own, whose /dev has the nodes of the jail.
 fn isolate(cell: &Isolation, command: &Path) -> Result<(), JailError> {
     let keep: Vec<&Path> = cell
         .image
@@ -173,7 +173,7 @@ fn isolate(cell: &Isolation, command: &Path) -> Result<(), JailError> {
             None::<&str>,
         )
         .map_err(bound)?;
-        // A bind mount takes its flags only when it is mounted anew (mount(2)).
+        // A bind mount takes its flags only from a remount (mount(2)).
         let flags = MsFlags::MS_BIND
             | MsFlags::MS_REMOUNT
             | MsFlags::MS_RDONLY
@@ -186,13 +186,14 @@ fn isolate(cell: &Isolation, command: &Path) -> Result<(), JailError> {
         .map_err(|errno| JailError::Syscall("making its /dev read-only", errno))?;
     match sys::all_mounts_read_only() {
         Ok(()) => Ok(()),
-        // Before 5.12 there is no such call: its user can write nowhere that is not open to all.
+        // Before 5.12 the call is missing: the user of the jail then writes only where all users
+        // can.
         Err(error) if error.raw_os_error() == Some(Errno::ENOSYS as i32) => Ok(()),
         Err(error) => Err(JailError::Io("making all its mounts read-only", error)),
     }
 }
 
-/// The files of programs, and those of the kernel.
+/// The paths of programs and of the kernel.
 const BASE_PATHS: [&str; 10] = [
     "/usr",
     "/bin",
@@ -206,10 +207,9 @@ const BASE_PATHS: [&str; 10] = [
     "/dev",
 ];
 
-/// This process gets a mount namespace whose /dev is empty but for what every program may expect.
-/// Nothing of it is seen elsewhere. Of the other mounts it has what lies at, above or below `keep`
-/// and where programs are: a copy of a mount keeps its filesystem in use after everybody else has
-/// unmounted it.
+/// Enters a mount namespace whose /dev has only the standard nodes; its changes are visible nowhere
+/// else. Other mounts are kept only if they are at, above or below `keep`, or contain programs: a
+/// copy of a mount keeps its filesystem in use after all others have unmounted it.
 pub fn private_dev(keep: &[&Path]) -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(
@@ -231,20 +231,20 @@ pub fn private_dev(keep: &[&Path]) -> Result<(), Errno> {
         .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
         .map(HostPath::unescape)
         .collect();
-    // From the root on: a path that leads through a dead NFS or FUSE mount may never be found, and
-    // what is mounted on one goes with it.
+    // Upper mounts first: resolving a path through a dead NFS or FUSE mount may never return, and
+    // detaching a mount also detaches all mounts on it.
     points.sort_by_key(|point| point.as_path().components().count());
     let mut detached: Vec<&Path> = Vec::new();
     for path in points.iter().map(HostPath::as_path) {
         let is_wanted = wanted
             .iter()
             .any(|wanted| wanted.starts_with(path) || path.starts_with(wanted));
-        // Mounts at the same path lie on each other, and go one by one.
+        // Mounts at the same path are stacked, and are detached one by one.
         let went_along = detached
             .iter()
             .any(|gone| path != *gone && path.starts_with(gone));
-        // An error: hidden by another mount, or held by the kernel's rules (EINVAL, ENOENT): then
-        // it stays, for the time of one run.
+        // An error: hidden by another mount, or locked by the kernel (EINVAL, ENOENT). It then
+        // stays for the duration of one run.
         if !is_wanted
             && !went_along
             && umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).is_ok()
@@ -272,10 +272,10 @@ pub fn private_dev(keep: &[&Path]) -> Result<(), Errno> {
     })
 }
 
-/// A node for reading; opening it for writing is refused to all but those who may override
-/// permissions.
+/// Creates a node for reading; only processes that may override permissions can open it for
+/// writing.
 fn make_device_node(node: &DeviceNode, gid: u32) -> Result<(), Errno> {
-    // A name is no path.
+    // The name must not be a path.
     if node.name.is_empty() || node.name.contains('/') || node.name.starts_with('.') {
         return Err(Errno::EINVAL);
     }
@@ -299,7 +299,7 @@ fn drop_privileges(cell: &Isolation) -> Result<(), JailError> {
     setgroups(&[]).map_err(call("leaving its groups"))?;
     setresgid(gid, gid, gid).map_err(call("changing its group"))?;
     setresuid(uid, uid, uid).map_err(call("changing its user"))?;
-    // As another user it has none left; as root it would.
+    // Another user has no capabilities left; root would have them.
     let none = CapsHashSet::new();
     for set in [
         CapSet::Ambient,

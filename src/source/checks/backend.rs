@@ -59,7 +59,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         devices: Vec<DevNo>,
     ) -> impl Future<Output = Result<IoLoad, LoadError>> + Send;
 
-    /// Runs that are dropped and do not end are added to the orphans, here and later.
+    /// Processes of a dropped run that do not exit are added to the orphans, now and later.
     fn prepare(
         &self,
         request: RunRequest,
@@ -97,7 +97,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         request: FreezeRequest,
     ) -> impl Future<Output = Result<Self::FreezeGuard, FreezeError>> + Send;
 
-    /// Cancel-safe.
+    /// Returns when the filesystem is thawed without a request. Cancel-safe.
     fn wait_thawed_early(
         &self,
         frozen: &mut Self::FreezeGuard,

@@ -1,10 +1,10 @@
-//! Freezes a filesystem for the length of one run, through the helper `freezer`: a process that
+//! Freezes a filesystem for the duration of one run, through the helper `freezer`: a process that
 //! thaws in every case.
 //!
 //! In: a mount point and a limit. Out: `FreezeGuard`, and how long the writers were held. `refusal`
-//! says which filesystems are never frozen. When the helper was killed, the daemon starts another
-//! one that thaws. When both were killed, the next start or the unit's ExecStopPost thaws, using
-//! the intents in /run.
+//! decides which filesystems are never frozen. When the helper is killed, the daemon starts another
+//! one that thaws. When both are killed, the next start or the unit's ExecStopPost thaws, using the
+//! intents in /run.
 
 pub mod protocol;
 pub(crate) mod refusal;
@@ -34,7 +34,7 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// for memory.
 const LIMIT_GRACE: Duration = Duration::from_secs(1);
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(10);
-/// A helper that repairs may be killed too.
+/// A helper that repairs may also be killed.
 const MAX_REPAIR_ATTEMPTS: usize = 3;
 
 /// The freezer program, and where its intents are.
@@ -59,7 +59,7 @@ pub struct FreezeRequest {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FreezeError {
-    /// The filesystem is never frozen; the text says why.
+    /// The filesystem is never frozen; the text contains the reason.
     #[error("{0}")]
     Refused(String),
     /// Another program has frozen it (EBUSY); we never thaw that.
@@ -71,12 +71,12 @@ pub enum FreezeError {
     /// The freeze took longer than writers may be held.
     #[error("{0}")]
     TimedOut(String),
-    /// The filesystem may still be frozen, possibly with nothing left to thaw it.
+    /// The filesystem may still be frozen, possibly with no process left to thaw it.
     #[error("{0}")]
     Unconfirmed(String),
 }
 
-/// Why a helper has not repaired or resumed anything.
+/// Why a helper failed to repair or to resume.
 #[derive(Debug, thiserror::Error)]
 enum RequestError {
     #[error(transparent)]
@@ -94,7 +94,7 @@ fn repair_failure(error: &RequestError) -> String {
     )
 }
 
-/// The filesystem may still be frozen; the text says why this is unknown.
+/// The filesystem may still be frozen; the text explains why this is unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("whether it is thawed is unknown ({0})")]
 struct ThawUnknown(String);
@@ -153,8 +153,8 @@ pub enum ThawCause {
 }
 
 impl Freezer {
-    /// Dropping the future thaws, even when the freeze succeeds only later: a task of its own stays
-    /// with the helper until it ends.
+    /// Dropping the future thaws, even if the freeze succeeds later: a separate task stays with the
+    /// helper until it exits.
     pub async fn freeze(&self, order: FreezeRequest) -> Result<FreezeGuard, FreezeError> {
         let (frozen, is_frozen) = oneshot::channel();
         let (thaw, wanted) = oneshot::channel();
@@ -166,7 +166,7 @@ impl Freezer {
                 if let Some(early) = &outcome.early_reason {
                     tracing::warn!(%check, %early, "a filesystem was thawed before its check had ended");
                 }
-                // The receiver has gone when the check was dropped.
+                // The receiver is closed if the check was dropped.
                 let _ = ended.send(outcome);
             }
         });
@@ -181,8 +181,8 @@ impl Freezer {
         }
     }
 
-    /// At the daemon's start: thaws what an earlier daemon left frozen. Returns a log line for
-    /// each.
+    /// At the daemon's start: thaws the filesystems that an earlier daemon left frozen. Returns a
+    /// log line for each.
     pub async fn thaw_leftovers(&self) -> Vec<String> {
         self.repair(None).await.map_or_else(
             |error| vec![repair_failure(&error)],
@@ -204,7 +204,7 @@ impl Freezer {
         let mut helper = match self.start_helper(order).await {
             Ok(helper) => helper,
             Err(error) => {
-                // The receiver has gone when the check was dropped.
+                // The receiver is closed if the check was dropped.
                 let _ = frozen.send(Err(FreezeError::Failed(format!(
                     "it was not frozen: {}",
                     with_causes(&error)
@@ -224,7 +224,7 @@ impl Freezer {
                 }
                 Ok(Ok(FreezerEvent::Frozen { freeze_duration })) => break freeze_duration,
                 Ok(Ok(event)) => {
-                    let _ = frozen.send(Err(freeze_error(event))); // as above
+                    let _ = frozen.send(Err(freeze_error(event))); // Fails if the check is dropped.
                     return None;
                 }
                 // The helper may have died inside the call, which the kernel still completes.
@@ -234,7 +234,7 @@ impl Freezer {
                         Ok(repaired) => FreezeError::Failed(format!("{gone}; {repaired}")),
                         Err(error) => FreezeError::Unconfirmed(format!("{gone}; {error}")),
                     };
-                    let _ = frozen.send(Err(error)); // as above
+                    let _ = frozen.send(Err(error)); // Fails if the check is dropped.
                     return None;
                 }
                 Err(_) => {
@@ -248,7 +248,7 @@ impl Freezer {
                         FreezeError::TimedOut(why)
                     } else {
                         FreezeError::Failed(why)
-                    })); // as above
+                    })); // Fails if the check is dropped.
                     return self.await_abandoned(helper, &check).await;
                 }
             }
@@ -360,7 +360,7 @@ impl Freezer {
         }
     }
 
-    /// Returns what was done, as text. An error: the filesystem may still be frozen.
+    /// Returns the actions, as text. An error: the filesystem may still be frozen.
     async fn ensure_thawed(&self, check: &CheckId) -> Result<String, ThawUnknown> {
         let mut failed = String::new();
         for _ in 0..MAX_REPAIR_ATTEMPTS {
@@ -411,7 +411,7 @@ impl Freezer {
         }
     }
 
-    /// Sends one request to a helper of its own.
+    /// Sends one request to a separate helper.
     async fn request(&self, request: &FreezerRequest) -> Result<FreezerEvent, RequestError> {
         let response = async {
             let mut helper = Helper::start(&self.program).await?;

@@ -33,9 +33,9 @@ pub(crate) enum LoadError {
 
 const PRESSURE: &str = "/proc/pressure/io";
 const DISKSTATS: &str = "/proc/diskstats";
-/// Between two readings of diskstats.
+/// Time between two readings of diskstats.
 const SAMPLE_GAP: Duration = Duration::from_secs(3);
-/// Maximum depth of stacked devices; more than anyone builds.
+/// Maximum depth of stacked devices; no real stack is this deep.
 const MAX_DEPTH: usize = 16;
 
 /// A measured load.
@@ -54,7 +54,7 @@ pub(crate) enum LoadSource {
 }
 
 impl IoLoad {
-    /// The reason for which a check waits.
+    /// Why a check waits.
     pub(crate) fn describe(&self) -> String {
         match self.source {
             LoadSource::Pressure => format!(
@@ -87,7 +87,7 @@ pub(crate) fn parse_io_ticks(text: &str) -> BTreeMap<DevNo, u64> {
         .filter_map(|line| {
             let mut fields = line.split_ascii_whitespace();
             let dev = DevNo::new(fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-            // The name is before it.
+            // The device name comes before them.
             Some((dev, fields.nth(10)?.parse().ok()?))
         })
         .collect()
@@ -185,7 +185,7 @@ fn directly_underlying_devices(root: &HostRoot, dev: DevNo) -> Vec<DevNo> {
     if place.join("partition").exists() {
         below.extend(place.parent().and_then(|disk| number(&disk.join("dev"))));
     }
-    // Missing for most: nothing is below them.
+    // Missing for most devices: they have no devices below them.
     let slaves = std::fs::read_dir(place.join("slaves"))
         .into_iter()
         .flatten()

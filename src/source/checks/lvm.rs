@@ -1,8 +1,8 @@
-//! Runs lvm(8) in a process that has entered the host's mount namespace, where its configuration,
-//! its locks and /dev are.
+//! Runs lvm(8) in a process in the host's mount namespace, where lvm's configuration, its locks and
+//! /dev are.
 //!
-//! While lvm changes a volume, device-mapper suspends that volume's writers. So this process leaves
-//! the daemon's control group, and an intent records what it changes. When it was killed, the
+//! While lvm changes a volume, device-mapper suspends that volume's writers. Therefore this process
+//! leaves the daemon's control group, and an intent records what it changes. If it is killed, the
 //! suspended volume is resumed: at once, by the unit's ExecStopPost, or at the next start.
 
 use std::future::Future;
@@ -20,30 +20,30 @@ use crate::source::worker_main::{WorkerRole, arguments};
 
 /// Time to read a volume group's metadata.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time to create or remove: waits for the I/O of the origin and for udev.
+/// Time to create or remove: lvm waits for the I/O of the origin and for udev.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time to replay a log of the largest size on a slow disk.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(600);
-/// A volume group with thousands of logical volumes.
+/// Fits a volume group with thousands of logical volumes.
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
-/// What an lvm process is about to change: recorded by the process that becomes lvm.
+/// The change that an lvm process is about to make: recorded by the process that becomes lvm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LvmChange {
     /// The folder of the intents, as a path on the host.
     pub intents: PathBuf,
     pub group: String,
-    /// The volume whose writers it suspends; empty: none.
+    /// The volume whose writers it suspends; empty if none.
     pub volume: String,
     pub snapshot: String,
 }
 
 /// The lvm operations of snapshots. A trait for tests.
 pub(crate) trait Lvm: Clone + Send + Sync + 'static {
-    /// Runs `lvm ARGS` that change nothing.
+    /// Runs `lvm ARGS` without changing anything.
     fn query(&self, args: Vec<String>) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
-    /// Runs `lvm ARGS` that create or remove this snapshot of this volume.
+    /// Runs `lvm ARGS` to create or remove this snapshot of this volume.
     fn change(
         &self,
         group: &str,
@@ -66,9 +66,9 @@ pub(crate) struct HostLvm {
     pub root: HostRoot,
     /// Our own binary.
     pub worker: PathBuf,
-    /// As the host names it.
+    /// Path on the host.
     pub lvm: PathBuf,
-    /// Resumes what a killed lvm left suspended.
+    /// Resumes the volumes that a killed lvm left suspended.
     pub freezer: Freezer,
 }
 
@@ -95,7 +95,7 @@ impl HostLvm {
     }
 
     fn lvm_exec(&self, changes: Option<&LvmChange>, args: Vec<String>, timeout: Duration) -> Exec {
-        // Names and paths: nothing that JSON has no words for.
+        // Names and paths: JSON can represent them all.
         let changes = serde_json::json!(changes).to_string();
         self.exec(
             WorkerRole::Lvm,
@@ -127,8 +127,8 @@ impl Lvm for HostLvm {
             volume,
             snapshot,
         };
-        // Before it what an earlier one has left that was not waited for, behind it what this one
-        // has, however it ended. One that goes on is left alone.
+        // Resumes volumes that an earlier lvm left suspended, before the change; and those that
+        // this one left, after it, however it ended. An lvm that still runs is left alone.
         self.resume_suspended().await;
         let ran = Box::pin(run(&self.lvm_exec(Some(&changes), args, CHANGE_TIMEOUT))).await;
         self.resume_suspended().await;

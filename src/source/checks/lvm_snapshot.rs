@@ -1,9 +1,9 @@
-//! LVM snapshots for checks: device-mapper freezes the filesystem while it makes the snapshot
-//! (lvmthin(7), lvcreate(8)). The log is replayed in the snapshot, and the origin is never touched.
+//! LVM snapshots for checks: device-mapper freezes the filesystem while it creates the snapshot
+//! (lvmthin(7), lvcreate(8)). The log is replayed in the snapshot; the origin is never modified.
 //!
 //! In: a logical volume. Out: a device that nothing else writes to. The snapshot is removed on
 //! every path; one that a killed daemon left is found by its name and tag. Never for btrfs: the
-//! kernel would take the snapshot for another device of the same filesystem.
+//! kernel would treat the snapshot as another device of the filesystem.
 
 mod lvs;
 
@@ -38,27 +38,27 @@ static DEVICES: BlockingLane = BlockingLane::new();
 pub(crate) const PREFIX: &str = "diskvitals-check-";
 const TAG: &str = "diskvitals";
 
-/// udev opens each new device for a moment, and it is busy then.
+/// udev opens each new device for a moment, during which the device is busy.
 const MAX_REMOVE_ATTEMPTS: u32 = 5;
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// An lvm process that outlived its daemon waits for the I/O of the origin and for udev: two
-/// minutes, as for one of our own.
+/// minutes, the limit for our own lvm processes.
 const MAX_RESUME_ATTEMPTS: u32 = 60;
 
 #[derive(Clone, Debug)]
 pub(crate) struct LvmSnapshotRequest {
     pub check: CheckId,
-    /// Of the origin.
+    /// Volume group of the origin.
     pub group: String,
     pub volume: String,
     pub filesystem: Filesystem,
-    /// As the host names it.
+    /// Path on the host.
     pub lvm: std::path::PathBuf,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LvmSnapshotError {
-    /// No snapshot can be made here.
+    /// No snapshot can be created here.
     #[error(transparent)]
     Refused(PlanError),
     /// The kernel reports that the content is damaged.
@@ -76,12 +76,12 @@ pub(crate) enum LvmSnapshotError {
     TaskLost,
 }
 
-/// Dropping it removes it.
+/// Dropping it removes the snapshot.
 #[derive(Debug)]
 pub(crate) struct LvmSnapshot<L: Lvm> {
     lvm: L,
     group: String,
-    /// Its origin.
+    /// The origin.
     volume: String,
     name: String,
     thin: bool,
@@ -95,7 +95,7 @@ fn to_args(args: &[&str]) -> Vec<String> {
 
 fn lvcreate_args(order: &LvmSnapshotRequest, plan: &SnapshotPlan, name: &str) -> Vec<String> {
     let origin = format!("{}/{}", order.group, order.volume);
-    // It is not there for long enough to be watched by dmeventd, which would be started for it.
+    // Without monitoring, which would start dmeventd: the snapshot exists only briefly.
     let mut args = to_args(&[
         "lvcreate",
         "--yes",
@@ -117,8 +117,8 @@ fn lvcreate_args(order: &LvmSnapshotRequest, plan: &SnapshotPlan, name: &str) ->
     args
 }
 
-/// Goes on by itself when nothing waits any more: lvcreate is not stopped half-way, and what it made
-/// is removed.
+/// Continues when the future is dropped: lvcreate is not stopped half-way, and the snapshot is then
+/// removed.
 pub(crate) async fn create<L: Lvm>(
     lvm: L,
     order: LvmSnapshotRequest,
@@ -127,7 +127,7 @@ pub(crate) async fn create<L: Lvm>(
     tokio::spawn(async move {
         let mut tell = tell;
         let made = create_and_replay(lvm, order, &mut tell).await;
-        // The receiver has gone: the snapshot is dropped, and so removed.
+        // If the receiver was dropped, the snapshot is dropped, which removes it.
         let _ = tell.send(made);
     });
     made.await.unwrap_or(Err(LvmSnapshotError::TaskLost))
@@ -144,7 +144,7 @@ async fn create_and_replay<L: Lvm>(
         return Err(LvmSnapshotError::Refused(PlanError::Btrfs));
     }
     let known = list_volumes(&lvm, Some(&order.group)).await?;
-    // There is one check a filesystem: another one of ours was left behind.
+    // There is one check per filesystem, so any other snapshot of ours is a leftover.
     for left in known
         .iter()
         .filter(|volume| volume.is_ours() && volume.origin == order.volume)
@@ -166,7 +166,7 @@ async fn create_and_replay<L: Lvm>(
             name: String::new(),
             dev: DevNo::default(),
         },
-        // From before it is made: a lvcreate that fails or is slow may have made it all the same.
+        // Set before the creation: a lvcreate that fails or is slow may still create the snapshot.
         remove_on_drop: true,
     };
     match lvm
@@ -179,7 +179,7 @@ async fn create_and_replay<L: Lvm>(
         .await
     {
         Err(ExecError::Unkillable { child, timeout, .. }) => {
-            // It is never killed; what it makes at last is removed then.
+            // lvcreate is never killed; a snapshot that it creates later is removed then.
             tokio::spawn(async move {
                 child.exited().await;
                 drop(snapshot);
@@ -246,7 +246,7 @@ async fn remove<L: Lvm>(lvm: &L, group: &str, origin: &str, name: &str) -> Resul
             .await;
         match require_success(ran, "lvremove") {
             Ok(_) => return Ok(()),
-            // It never was, or is gone: there is nothing to do.
+            // The snapshot never existed, or is already removed.
             Err(_)
                 if list_volumes(lvm, Some(group))
                     .await
@@ -272,8 +272,8 @@ async fn remove_or_log<L: Lvm>(lvm: L, group: String, origin: String, name: Stri
 }
 
 impl<L: Lvm> LvmSnapshot<L> {
-    /// Why what was read of it counts for nothing. A thin one draws on its pool, whose end shows in
-    /// failing reads.
+    /// Why the data read from it is invalid. A thin snapshot uses its pool; when the pool is full,
+    /// reads fail.
     pub(crate) async fn overflow_reason(&self) -> Option<String> {
         if self.thin {
             return None;
@@ -311,7 +311,7 @@ impl<L: Lvm> LvmSnapshot<L> {
 
 impl<L: Lvm> Drop for LvmSnapshot<L> {
     fn drop(&mut self) {
-        // Without a runtime the daemon ends: the next start removes it.
+        // Without a runtime the daemon is ending: the next start removes it.
         if let (true, Ok(runtime)) = (self.remove_on_drop, tokio::runtime::Handle::try_current()) {
             runtime.spawn(remove_or_log(
                 self.lvm.clone(),
@@ -323,8 +323,8 @@ impl<L: Lvm> Drop for LvmSnapshot<L> {
     }
 }
 
-/// What a daemon before left behind. lvm is asked only where device-mapper has a device with our
-/// name, or an lvm of ours was about to make one: it would wake every disk of the node to look.
+/// Removes the snapshots of an earlier daemon. lvm runs only if device-mapper has a device with our
+/// name, or an lvm of ours was about to create one: its scan wakes every disk of the node.
 pub(crate) async fn clean_up(
     root: &HostRoot,
     given: &Tools,
@@ -365,7 +365,7 @@ pub(crate) async fn clean_up(
     lines
 }
 
-/// Resumes what an lvm left suspended that was killed; one that outlived its daemon is waited for.
+/// Resumes volumes that a killed lvm left suspended, and waits for an lvm that outlived its daemon.
 /// Out: whether there was any.
 async fn resume_suspended(freezer: &Freezer) -> (Vec<String>, bool) {
     let (mut lines, mut left) = (Vec::new(), false);

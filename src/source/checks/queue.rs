@@ -36,10 +36,10 @@ pub(crate) enum LoadGate {
 #[derive(Debug)]
 pub(crate) struct Permit(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
 
-/// A check that has returned its permit wants another.
+/// An active check that has returned its permit requests another.
 pub(crate) type PermitRequest = (CheckId, oneshot::Sender<Permit>);
 
-/// The permit of an active check, as the queue sees it.
+/// The permit of an active check, from the view of the queue.
 pub(crate) enum PermitState {
     Requested(oneshot::Sender<Permit>),
     /// Dropped by the check when `strong_count` is 0.
@@ -111,7 +111,7 @@ impl UnfinishedCheck {
         matches!(self.stage, Stage::Active { .. })
     }
 
-    /// The first reason stays.
+    /// Sets the reason of the cancellation; the first reason is kept.
     pub(crate) fn cancel(&mut self, reason: Cancellation) {
         self.cancellation.get_or_insert(reason);
         if let Stage::Active { cancel, .. } = &self.stage {
@@ -147,7 +147,7 @@ impl UnfinishedCheck {
     }
 }
 
-/// All block devices of the filesystem: they identify checks of the same one.
+/// All block devices of the filesystem: two checks of the same filesystem share one of them.
 pub(crate) fn devices_of(target: &CheckTarget) -> BTreeSet<DevNo> {
     target
         .members
@@ -263,7 +263,7 @@ impl Queue {
         }
     }
 
-    /// When the load of a busy node is to be sampled again. Overdue samples wait for another event.
+    /// When the load of a busy node is next sampled. Overdue samples wait for another event.
     pub(crate) fn next_load_sample(&self, at: Instant) -> Option<Instant> {
         let again = self.checks.values().filter_map(|check| match &check.stage {
             Stage::Queued {
@@ -367,7 +367,7 @@ pub(crate) fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
     }
 }
 
-/// Where a process waits in the kernel, for a message.
+/// The kernel function in which a process waits, in parentheses, for a message.
 pub(crate) fn in_parentheses(place: Option<&str>) -> String {
     place.map_or_else(String::new, |place| format!(" ({place})"))
 }

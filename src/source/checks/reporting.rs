@@ -1,4 +1,4 @@
-//! What the source reports to the owner: the progress and the end of each check, and its own status.
+//! Reports to the owner: the progress and the end of each check, and the source's own status.
 
 use std::sync::Arc;
 

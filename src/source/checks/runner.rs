@@ -3,7 +3,7 @@
 //! its output as a stream, and throttles it to spare the drive.
 //!
 //! In: a request. Out: one `model::check::Run` with its result. Dropping the run kills the checker;
-//! `OrphanedRuns` reports whether the checker exited. Freezing is not done here.
+//! `OrphanedRuns` reports whether the checker exited. The caller freezes the filesystem.
 
 mod orphans;
 pub(crate) mod protocol;
@@ -32,7 +32,7 @@ const PREPARE_TIMEOUT: Duration = Duration::from_secs(20);
 const HELPER_GRACE: Duration = Duration::from_secs(5);
 /// A killed process has exited by then, or is blocked in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
-/// A helper whose pipe is closed kills its checker, and closes its devices first.
+/// A helper whose pipe is closed kills its checker, and then closes its devices.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A block device, by kernel name and number: no /dev is needed.
@@ -51,7 +51,7 @@ pub struct RunRequest {
     pub members: Vec<Device>,
     /// Absolute path of the checker in our own mount namespace.
     pub command: PathBuf,
-    /// For the run itself; the freeze budget for frozen runs.
+    /// Time-out of the run; for frozen runs, the freeze budget.
     pub timeout: Duration,
     /// Address space, in bytes.
     pub memory: u64,
@@ -112,9 +112,9 @@ pub async fn detach_leftover_loops(program: &Program) -> Vec<String> {
     }
 }
 
-/// An error is a run too: one that did not start (`Termination::NotStarted`), with the result
-/// FAILED. When the future or the prepared run is dropped, a process that cannot be killed is added
-/// to the orphans.
+/// An error also counts as a run: one that did not start (`Termination::NotStarted`), with the
+/// result FAILED. When the future or the prepared run is dropped, a process that cannot be killed
+/// is added to the orphans.
 pub async fn prepare(
     program: &Program,
     orphans: &OrphanedRuns,
@@ -215,8 +215,8 @@ impl FinishedRun {
     /// Waits for the processes of the run to exit, or returns the one that does not.
     pub async fn reap(self) -> ReapedRun {
         let FinishedRun { run, helper } = self;
-        // The helper stays as long as a checker that cannot be killed, or a device whose close
-        // blocks.
+        // The helper keeps running while its checker cannot be killed, or a device cannot be
+        // closed.
         let unkillable = match (&run.termination, helper) {
             (Termination::Stuck(waiting_in), helper) => helper
                 .take()
@@ -224,7 +224,7 @@ impl FinishedRun {
             (Termination::TimedOut | Termination::Cancelled | Termination::Signal(_), helper) => {
                 kill_and_reap(helper).await
             }
-            // Dropped: the helper closes its devices and exits, or becomes an orphan.
+            // Dropping the helper: it closes its devices and exits, or becomes an orphan.
             (Termination::Exited(_) | Termination::NotStarted(_), _) => None,
         };
         ReapedRun { run, unkillable }
@@ -244,7 +244,7 @@ async fn await_exit(helper: Helper, within: Duration) -> Option<UnkillableChild>
     let mut end = Box::pin(helper.close());
     match timeout(within, &mut end).await {
         Ok(()) => None,
-        // Only a helper in state D has a kernel wait to report; others wait for their checker.
+        // Only a helper in state D itself waits in the kernel; others wait for their checker.
         Err(_) => Some(UnkillableChild::watch(
             waiting_in(id).filter(|state| state.starts_with('D')),
             end,

@@ -1,8 +1,8 @@
 //! Executes one check, from its first run to its outcome, in the steps that
 //! `model::check::decision` chooses.
 //!
-//! In: the desired check, a permit, a cancellation token. Out: its progress (`TaskProgress`) and at
-//! last its result (`TaskResult`). Waits for nothing else while a filesystem is frozen, and thaws
+//! In: the desired check, a permit, a cancellation token. Out: its progress (`TaskProgress`) and
+//! its final result (`TaskResult`). Waits for nothing else while a filesystem is frozen, and thaws
 //! before anything else on every exit.
 //!
 //! The nested futures are boxed: together they would overflow the stack of our threads.
@@ -34,11 +34,11 @@ use crate::source::checks::queue::{Permit, PermitRequest, failed_outcome, in_par
 use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
 use crate::source::checks::xfs_health::{HealthError, HealthScope};
 
-/// A freeze would take even longer than a syncfs this slow.
+/// If syncfs takes this long, a freeze would take even longer.
 const SYNCFS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The checker must end before the freezer's own limit thaws during the run.
 const FREEZE_MARGIN: Duration = Duration::from_millis(200);
-/// How long the freezer may take to confirm the thaw. Dropping the guard thaws as well.
+/// How long the freezer may take to confirm the thaw. Dropping the guard also thaws.
 const THAW_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a checker that reached its time-out may take to exit. Killing it takes a second at
 /// most.
@@ -48,7 +48,7 @@ const MAX_STEPS: usize = 100;
 /// Minimum time between two decisions to wait.
 const MIN_WAIT: Duration = Duration::from_millis(100);
 
-/// What a check is doing and has done so far.
+/// The current activity of a check, and its results so far.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TaskProgress {
     pub state: CheckState,
@@ -77,7 +77,7 @@ pub(crate) struct TaskInputs {
     /// Path of lvm; None where snapshots cannot be made.
     pub lvm: Option<PathBuf>,
     pub progress: watch::Sender<ProgressMap>,
-    /// What the kernel reported about the filesystem.
+    /// Signals from the kernel about the filesystem.
     pub signals: watch::Receiver<Vec<FilesystemSignal>>,
     pub cancel: CancellationToken,
     /// None while the check needs no permit.
@@ -113,7 +113,7 @@ pub(crate) async fn run_check<W: Backend>(
             Some(stuck_outcome(waiting_in.as_deref(), task.strongest_mode()))
         }
     };
-    // Before the task ends: until then no other check of this filesystem starts.
+    // Runs before the task ends: until then no other check of this filesystem starts.
     task.collect_orphans().await;
     let unkillable = std::mem::take(&mut task.unkillable);
     let signals = task.signals();
@@ -133,7 +133,7 @@ fn stuck_outcome(waiting_in: Option<&str>, mode: Mode) -> CheckOutcome {
     failed_outcome(reason, mode)
 }
 
-/// Wall-clock time that never jumps during a check: runs that it shows 60 s apart are 60 s apart.
+/// Wall-clock time that never jumps during a check: its differences are true durations.
 #[derive(Clone, Copy)]
 struct SteadyClock {
     at: Timestamp,
@@ -149,9 +149,9 @@ impl SteadyClock {
 /// Why a check ended before its decision.
 enum Abort {
     Cancelled,
-    /// A checker cannot be killed; where it waits in the kernel.
+    /// A checker cannot be killed; the text names the kernel function in which it waits.
     Stuck(Option<String>),
-    /// The filesystem may still be frozen; the text says why that is unknown.
+    /// The filesystem may still be frozen; the text explains why that is unknown.
     ThawUnconfirmed(String),
 }
 
@@ -172,7 +172,7 @@ struct CheckTask<W> {
 
 impl<W: Backend> CheckTask<W> {
     async fn run_to_outcome(&mut self) -> Result<CheckOutcome, Abort> {
-        // A live run does not need this answer; a frozen run queries again.
+        // A live run does not need this result; a frozen run queries again.
         if let Err(error) = self.query_xfs_health(HealthScope::Inodes).await? {
             tracing::info!(check = %self.desired.id, error = with_causes(&error), "the health that the kernel tracks for a filesystem is unknown");
         }
@@ -277,7 +277,7 @@ impl<W: Backend> CheckTask<W> {
             };
         });
         let (reply, issued) = oneshot::channel();
-        // An error here, as below: the source is ending, and this check with it.
+        // An error, here and below: the source is ending, and with it this check.
         let _ = self
             .inputs
             .permit_requests
@@ -287,7 +287,7 @@ impl<W: Backend> CheckTask<W> {
         Ok(())
     }
 
-    /// Returns the permit meanwhile. Ends early when the kernel reports a new signal.
+    /// Returns the permit during the wait. Ends early when the kernel reports a new signal.
     async fn wait(&mut self, until: Timestamp) -> Result<(), Abort> {
         self.inputs.permit = None;
         self.publish(|progress| {
@@ -429,7 +429,7 @@ impl<W: Backend> CheckTask<W> {
         self.record_reaped(reaped, started, |_| {})
     }
 
-    /// Kernel reports decide before any freeze.
+    /// Signals from the kernel decide the check before any freeze.
     fn has_signals(&self) -> bool {
         !self.signals().is_empty()
     }

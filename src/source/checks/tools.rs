@@ -1,5 +1,5 @@
-//! Finds the checker programs and their versions. Without its program a filesystem cannot be
-//! checked, and the source's status says so.
+//! Finds the checker programs and their versions. A filesystem whose program is missing cannot be
+//! checked, and the source's status reports that.
 //!
 //! Checkers are searched in the daemon's mount namespace, lvm in the host's, where it runs.
 
@@ -18,7 +18,7 @@ use crate::model::source_update::SourceStatus;
 
 static PROGRAM_FILES: BlockingLane = BlockingLane::new();
 
-/// Where distributions install it.
+/// The directories in which distributions install lvm.
 const SEARCH_PATH: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 const FILESYSTEMS: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
 /// Printing the version takes no time.
@@ -27,11 +27,11 @@ const MAX_OUTPUT_BYTES: usize = 4096;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AvailableTools {
-    /// The errors say what to install.
+    /// The errors name the packages to install.
     checkers: BTreeMap<Filesystem, Result<CheckerProgram, String>>,
     /// Path on the host.
     pub lvm: Option<PathBuf>,
-    /// No check is possible here; the text says why.
+    /// No check is possible here; the text contains the reason.
     pub absent: Option<String>,
 }
 
@@ -79,7 +79,7 @@ impl AvailableTools {
         }
     }
 
-    /// The error says why not, and what to do.
+    /// The error contains the reason, and what to do.
     pub(crate) fn checker(&self, filesystem: Filesystem) -> Result<&Path, String> {
         if let Some(why) = &self.absent {
             return Err(format!("nothing can be checked here: {why}"));
@@ -173,7 +173,7 @@ pub(crate) async fn find_tools(
     }
 }
 
-/// Path on the host.
+/// Finds lvm. Returns its path on the host.
 pub(crate) async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
     let (root, given) = (root.clone(), given.lvm.clone());
     PROGRAM_FILES
@@ -183,7 +183,7 @@ pub(crate) async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> 
         .flatten()
 }
 
-/// The configured path, or the first executable in the usual folders.
+/// The configured path, or the first executable in `SEARCH_PATH`.
 fn find_program(root: &HostRoot, given: Option<&Path>, name: &str) -> Option<PathBuf> {
     let places = SEARCH_PATH.iter().map(|place| Path::new(place).join(name));
     let runs = |path: &PathBuf| {
@@ -221,8 +221,8 @@ async fn version(filesystem: Filesystem, path: &Path) -> String {
     }
 }
 
-/// `e2fsck 1.47.0 (5-Feb-2023)`, `xfs_repair version 6.1.0`, `btrfs-progs v6.2`: the first word
-/// that begins with a number, or a `v` and one.
+/// `e2fsck 1.47.0 (5-Feb-2023)`, `xfs_repair version 6.1.0`, `btrfs-progs v6.2`: the first part
+/// that begins with a digit, or with `v` and a digit.
 fn parse_version(text: &str) -> Option<String> {
     let line = text.lines().find(|line| !line.trim().is_empty())?;
     let number = |word: &str| word.strip_prefix('v').unwrap_or(word).to_owned();

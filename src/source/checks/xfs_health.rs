@@ -26,7 +26,7 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) enum HealthScope {
     /// Allocation groups: one ioctl for each group.
     Groups,
-    /// The inodes as well: all of them are read.
+    /// The groups and all inodes; every inode is read.
     Inodes,
 }
 

@@ -1,9 +1,9 @@
 //! PCIe: errors of the link and of transactions that a drive's controller has reported (Advanced
-//! Error Reporting, drivers/pci/pcie/aer.c; since 4.19). In memory of the kernel; the device itself
-//! is not asked, and a sleeping one not woken.
+//! Error Reporting, drivers/pci/pcie/aer.c; since 4.19). The counters are in kernel memory; the
+//! device is not queried, and a sleeping one is not woken.
 //!
-//! Counted is the function that a drive, or its host bus adapter, is. The port above it counts its
-//! own end of the link and, on a switch, for others too; it is left out.
+//! Only the function of a drive, or of its host bus adapter, is read. The port above it counts
+//! errors of its own end of the link and, on a switch, of other devices; it is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use crate::model::counters::{CounterDevice, CounterReading};
 use crate::source::inventory::classify;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
-/// The severities, as they end the names of the attributes and begin ours: fatal and non-fatal
-/// errors have the same names.
+/// The severities: suffixes of the attribute names, and prefixes of our counter names, since fatal
+/// and non-fatal errors have the same names.
 const SEVERITIES: [&str; 3] = ["correctable", "nonfatal", "fatal"];
 
-/// `NAME COUNT` a line; the last is a total (`TOTAL_ERR_COR`). None for junk.
+/// Lines of `NAME COUNT`; the last is a total (`TOTAL_ERR_COR`). None for malformed text.
 pub(crate) fn parse(text: &str) -> Option<Vec<(&str, u64)>> {
     let line = |line: &'_ str| -> Option<(usize, u64)> {
-        // Kernels before 5.4 have spaces in the names (`Receiver Error 0`); the count is what
-        // stands behind the last one.
+        // Kernels before 5.4 have spaces in the names (`Receiver Error 0`); the count follows the
+        // last space.
         let at = line.trim_end().rfind(' ')?;
         Some((at, line[at..].trim().parse().ok()?))
     };
@@ -28,7 +28,7 @@ pub(crate) fn parse(text: &str) -> Option<Vec<(&str, u64)>> {
         .collect()
 }
 
-/// Of the functions below which the block devices `names` and the NVMe controllers are, each once.
+/// Reads each PCIe function above the block devices `names` and above the NVMe controllers once.
 pub(crate) fn read(reader: &SysfsReader<'_>, names: &[String]) -> Vec<CounterReading> {
     let blocks = names.iter().map(|name| format!("/sys/class/block/{name}"));
     // With native multipath, the block device of a namespace is below no controller.
@@ -40,7 +40,7 @@ pub(crate) fn read(reader: &SysfsReader<'_>, names: &[String]) -> Vec<CounterRea
         .chain(controllers)
         .filter_map(|link| reader.link(&link))
         .collect();
-    // Their folders are cut off behind the function's name.
+    // The path, cut off after the function's address.
     let folder = |path: &str| {
         classify::pci_address(path).and_then(|name| {
             Some((

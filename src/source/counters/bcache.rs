@@ -1,9 +1,9 @@
-//! bcache: I/O errors of backing and cache devices (drivers/md/bcache/sysfs.c). Both have a folder
-//! `bcache` at the block device that they are; /sys/block/bcacheN/bcache and
+//! bcache: I/O errors of backing and cache devices (drivers/md/bcache/sysfs.c). Each has a
+//! directory `bcache` below its block device; /sys/block/bcacheN/bcache and
 //! /sys/fs/bcache/SET/{bdev,cache}N are links to these.
 //!
-//! A cache's count decays with `io_error_halflife`, so it may go back. Reading takes bcache's one
-//! lock, which a registration holds over its I/O: it is a question of its own.
+//! A cache's count decays with `io_error_halflife`, so it may decrease. Reading takes bcache's
+//! global lock, which a registration holds during its I/O: therefore it is a separate job.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,9 @@
-//! btrfs: errors of each member device, which it keeps over mounts (devinfo/ID/error_stats, since
-//! 5.14; fs/btrfs/sysfs.c).
+//! btrfs: error counters of each member device, which persist over mounts (devinfo/ID/error_stats,
+//! since 5.14; fs/btrfs/sysfs.c).
 //!
-//! sysfs names a member by its id within the filesystem and does not say which block device that
-//! is; with one member there is no doubt. The members of larger ones are distinguished by ioctls on
-//! the mount (`host::btrfs`), for which its directory is opened, as by a probe: drives that sleep
-//! are not asked.
+//! sysfs identifies a member by its id within the filesystem, without its block device; with one
+//! member there is no doubt. The members of larger filesystems are identified by ioctls on the
+//! mount (`host::btrfs`), which open its directory, as a probe does; sleeping drives are left out.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +16,8 @@ use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 const DIR: &str = "/sys/fs/btrfs";
 
-/// `NAME COUNT` a line. None for `invalid` (the counters could not be read at the mount) and for
-/// junk.
+/// Lines of `NAME COUNT`. None for `invalid` (the counters could not be read at the mount) and for
+/// malformed text.
 pub(crate) fn parse(text: &str) -> Option<BTreeMap<String, u64>> {
     let line = |line: &str| {
         let (name, count) = line.split_once(' ')?;
@@ -48,7 +47,7 @@ fn read_one(reader: &SysfsReader<'_>, uuid: &str) -> Result<Option<CounterReadin
     reading(reader, uuid, member, device)
 }
 
-/// Of all members of the btrfs mounted at `path`, where it has several. `name` returns the kernel's
+/// Reads the members of the btrfs mounted at `path`, if it has several. `name` returns the kernel's
 /// name of the block device at a path.
 pub(crate) fn read_members(
     reader: &SysfsReader<'_>,
@@ -61,7 +60,7 @@ pub(crate) fn read_members(
     let devices = reader.list(&format!("{DIR}/{}/devices", members.uuid));
     let mut readings = Vec::new();
     for (id, path) in &members.devices {
-        // The path may lead to another device by now: sysfs knows which are members.
+        // The path may lead to another device now; the list of members in sysfs is authoritative.
         match name(path).filter(|name| devices.contains(name)) {
             Some(name) => readings.extend(
                 reading(reader, &members.uuid, &id.to_string(), &name)
@@ -77,7 +76,7 @@ pub(crate) fn read_members(
     Ok(readings)
 }
 
-/// Of the member `id`, which is the block device `device`.
+/// Reads the member `id`, whose block device is `device`.
 fn reading(
     reader: &SysfsReader<'_>,
     uuid: &str,

@@ -1,5 +1,5 @@
-//! ext4: errors that it has recorded in its superblock, since it was made or last checked, and
-//! messages since it was mounted (fs/ext4/sysfs.c). What is read is the superblock in memory.
+//! ext4: errors recorded in its superblock since it was created or last checked, and messages since
+//! it was mounted (fs/ext4/sysfs.c). Reads the superblock in memory.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use crate::source::counters::block_reading;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 const DIR: &str = "/sys/fs/ext4";
-/// Warnings and messages since 5.0. A mount is worth a message as well, so these are no errors.
+/// Warnings and messages since 5.0. Mounting also logs a message, so those two count no errors.
 const COUNTERS: [&str; 3] = ["errors_count", "warning_count", "msg_count"];
-/// Of the first and of the last error; codes, inode, block, line and function since 5.8
-/// (fs/ext4/ext4.h, EXT4_ERR_* for the codes).
+/// Details of the first and of the last error; codes, inode, block, line and function exist since
+/// 5.8 (fs/ext4/ext4.h, EXT4_ERR_* for the codes).
 const FIELDS: [&str; 6] = ["time", "errcode", "func", "line", "ino", "block"];
 
 pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
-    // `features` lies beside the filesystems; it has no counts.
+    // The directory `features` is no filesystem and has no counts.
     reader
         .list(DIR)
         .iter()

@@ -1,6 +1,6 @@
-//! md: blocks that differed at the last check or repair, and read errors of each member that were
-//! corrected (Documentation/admin-guide/md.rst). Reading can take the array's lock, which I/O can
-//! hold: each array is a question of its own.
+//! md: blocks that differed at the last check or repair, and corrected read errors of each member
+//! (Documentation/admin-guide/md.rst). Reading can take the array's lock, which I/O can hold: each
+//! array is a separate job.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use crate::model::counters::CounterReading;
 use crate::source::counters::block_reading;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
-/// `mismatch_cnt` is of the array, in sectors, set to 0 when a check begins; `errors` is of the
-/// member, by its own name.
+/// `mismatch_cnt` belongs to the array, in sectors, and is set to 0 when a check begins; `errors`
+/// belongs to a member.
 pub(crate) fn read(
     reader: &SysfsReader<'_>,
     array: &str,
@@ -21,7 +21,7 @@ pub(crate) fn read(
         block_reading(device, "md", file, values, details)
     };
     let mut readings = Vec::new();
-    // Levels without redundancy have none.
+    // Levels without redundancy have no such file.
     let file = format!("{dir}/mismatch_cnt");
     if let Some(value) = reader.number(&file)? {
         readings.push(reading(array, file, "mismatch_cnt", value));
@@ -31,8 +31,8 @@ pub(crate) fn read(
         .iter()
         .filter(|name| name.starts_with("dev-"))
     {
-        // Of a member that was pulled out, the link is gone and the name remains; it may be
-        // another's by now.
+        // When a member is pulled out, its link disappears and its name remains, which another
+        // device may have now.
         let Some(block) = reader.link(&format!("{dir}/{member}/block")) else {
             continue;
         };

@@ -1,15 +1,15 @@
-//! SCSI disks: commands that failed and that timed out, as the mid layer counts them
-//! (show_iostat_counterbits(), drivers/scsi/scsi_sysfs.c). In memory of the kernel, from 0 at each
-//! boot or re-plugging.
+//! SCSI disks: commands that failed and that timed out, as counted by the mid layer
+//! (show_iostat_counterbits(), drivers/scsi/scsi_sysfs.c). The counters are in kernel memory and
+//! start at 0 at each boot or hot-plug.
 //!
 //! `ioerr_cnt` counts every command whose result is not 0 (scsi_complete(),
-//! drivers/scsi/scsi_lib.c): also a page that the disk does not know, or the unit attention behind
-//! a reset. Alone it proves nothing.
+//! drivers/scsi/scsi_lib.c), including a page that the disk does not support, or the unit attention
+//! after a reset. Alone it proves nothing.
 //!
-//! `iotmo_cnt` of a disk of libata's counts more than time-outs: whatever libata hands to its error
-//! handler goes by way of the block layer's time-out (ata_qc_schedule_eh(), blk_abort_request();
-//! scsi_timeout()), were it a log page that the disk does not have. There it is not read: a real
-//! time-out is in the kernel's log.
+//! `iotmo_cnt` of a libata disk counts more than time-outs: everything that libata passes to its
+//! error handler goes through the block layer's time-out (ata_qc_schedule_eh(),
+//! blk_abort_request(); scsi_timeout()), even a log page that the disk does not support. So it is
+//! not read there: a real time-out is in the kernel log.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::source::counters::block_reading;
 use crate::source::inventory::classify;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
-/// Commands that ended with an error; that ran into their time-out (since 6.1).
+/// Commands that ended with an error; commands that timed out (since 6.1).
 const ERROR_COUNTERS: [&str; 2] = ["ioerr_cnt", "iotmo_cnt"];
-/// How much was asked and answered at all. They grow all the time, so they are no counters of
-/// errors but go with them.
+/// Numbers of requested and completed commands. They always grow, so they are no error counters;
+/// they are reported for comparison.
 const REQUEST_COUNTERS: [&str; 2] = ["iorequest_cnt", "iodone_cnt"];
 
 /// `0x1f`.
@@ -29,12 +29,12 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
-/// None for what is no SCSI disk.
+/// None for a device that is no SCSI disk.
 pub(crate) fn read(
     reader: &SysfsReader<'_>,
     name: &str,
 ) -> Result<Option<CounterReading>, DeviceRemoved> {
-    // sr and st have the same attributes, and an unreadable CD is no news.
+    // sr and st have the same attributes, but an unreadable CD is no drive failure.
     if !name.starts_with("sd") {
         return Ok(None);
     }

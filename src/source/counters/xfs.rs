@@ -1,13 +1,13 @@
 //! XFS: which of its metadata the kernel has found to be sick, from the ioctl XFS_IOC_FSGEOMETRY
-//! (struct xfs_fsop_geom, fs/xfs/libxfs/xfs_fs.h; `sick` since 5.2). Only the filesystem as a whole
-//! is asked for; the bits of its allocation groups and inodes belong to a check.
+//! (struct xfs_fsop_geom, fs/xfs/libxfs/xfs_fs.h; `sick` since 5.2). Reads the bits of the
+//! filesystem as a whole only; a check reads those of its allocation groups and inodes.
 //!
-//! The ioctl reads memory. Opening the mount's directory may read its first block ahead
-//! (xfs_dir_open()), without waiting for it, as every probe of the mount does; so drives that sleep
-//! are not asked. /sys/fs/xfs/DEVICE/error holds policy and no counters.
+//! The ioctl reads memory. Opening the mount's directory may start a read-ahead of its first block
+//! (xfs_dir_open()), as every probe of the mount does; so sleeping drives are left out.
+//! /sys/fs/xfs/DEVICE/error has policy and no counters.
 //!
-//! Newer kernels push what becomes sick through a monitor of XFS's own (XFS_IOC_HEALTH_MONITOR). It
-//! would be a source of its own beside `fs_errors`, not a part of this.
+//! Newer kernels report new sick parts through a monitor (XFS_IOC_HEALTH_MONITOR). It would be
+//! another source beside `fs_errors`, not a part of this one.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,8 @@ const SICK_BITS: [&str; 10] = [
 const SICK_OFFSET: usize = 112;
 const CHECKED_OFFSET: usize = 116;
 
-/// One value a bit, `sick_NAME`, 0 or 1; bits of later kernels by their number. What was ever
-/// checked goes with them.
+/// One value per bit, `sick_NAME`, 0 or 1; bits of later kernels are named by their number. The
+/// `checked` bits are included.
 pub(crate) fn parse(
     geometry: &[u8; GEOMETRY],
 ) -> (BTreeMap<String, u64>, BTreeMap<String, String>) {
@@ -65,8 +65,8 @@ pub(crate) fn parse(
     )
 }
 
-/// Of the XFS mounted at `path`, which lies on the block device `device`. None where the kernel
-/// does not answer the question.
+/// Reads the XFS mounted at `path` on the block device `device`. None if the kernel does not
+/// support the ioctl.
 pub(crate) fn read(path: &HostPath, device: &str) -> Result<Option<CounterReading>, XfsError> {
     let Some(geometry) = geometry(path)? else {
         return Ok(None);

@@ -10,7 +10,7 @@ const METADATA: usize = 24;
 const VERSION: u8 = 3;
 const FS_ERROR: u64 = 0x8000;
 const Q_OVERFLOW: u64 = 0x4000;
-/// FAN_EVENT_INFO_TYPE_FID and _ERROR.
+/// FAN_EVENT_INFO_TYPE_FID and FAN_EVENT_INFO_TYPE_ERROR.
 const FID: u8 = 1;
 const ERROR: u8 = 5;
 
@@ -19,7 +19,7 @@ pub(crate) enum Notification {
     Error {
         /// The filesystem's id; None if the kernel gave none.
         fsid: Option<FsId>,
-        /// Of the first error.
+        /// The errno of the first error.
         errno: i32,
         /// Errors since the last notice was read; the kernel keeps one notice per filesystem.
         count: u32,

@@ -6,7 +6,7 @@ use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::model::source_update::FsErrorNotice;
 
-/// To the helper: all filesystems to watch. Complete each time; repeating a request makes the
+/// To the helper: all filesystems to watch, complete each time. Repeating a request makes the
 /// helper check again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkRequest {
@@ -22,7 +22,7 @@ pub struct Filesystem {
     pub paths: Vec<HostPath>,
 }
 
-/// From the helper.
+/// Events of the helper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "said", rename_all = "snake_case")]
 pub enum HelperMessage {
@@ -35,7 +35,7 @@ pub enum HelperMessage {
         errno: i32,
         text: String,
     },
-    /// The result for a wanted filesystem. Sent when it changes.
+    /// The result for one filesystem. Sent when it changes.
     Mark {
         dev: DevNo,
         mark: MarkResult,
@@ -55,6 +55,6 @@ pub enum MarkResult {
         errno: i32,
         text: String,
     },
-    /// The call has not returned; the helper marked others meanwhile.
+    /// The call has not returned; the helper has continued with other filesystems.
     Stuck,
 }

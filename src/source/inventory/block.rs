@@ -10,7 +10,7 @@ use crate::source::inventory::formats;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use crate::source::inventory::udev_db::UdevRecord;
 
-/// Sizes and starts in sysfs are counted in 512 bytes, whatever the device's block size.
+/// The unit of sizes and starts in sysfs: 512 bytes, whatever the device's block size is.
 const SECTOR: u64 = 512;
 
 pub(crate) struct BlockEntry {
@@ -24,11 +24,11 @@ pub(crate) struct BlockEntry {
     pub nvme_parent: Option<String>,
 }
 
-/// None for a device that goes while it is read, and for the hidden nodes of the kernel's NVMe
-/// multipath (`nvme0c0n1`), which nobody can open.
+/// None for a device that vanishes while it is read, and for the hidden nodes of the kernel's NVMe
+/// multipath (`nvme0c0n1`), which cannot be opened.
 pub(crate) fn read(reader: &SysfsReader<'_>, name: &str) -> Option<BlockEntry> {
     let sysfs = reader.link(&format!("/sys/class/block/{name}"))?;
-    // On `Gone`, an event is on its way.
+    // On `DeviceRemoved`, a uevent follows.
     read_at(reader, name, sysfs).ok().flatten()
 }
 
@@ -60,7 +60,7 @@ fn read_at(
         .flag(&format!("{whole}/queue/iostats"))?
         .unwrap_or(true);
     let read_only = reader.flag(&format!("{sysfs}/ro"))?.unwrap_or(false);
-    // Gone meanwhile: what was read before may be of two devices.
+    // The device has vanished: the attributes may belong to two devices.
     if !reader.exists(&dev_file) {
         return Err(DeviceRemoved);
     }
@@ -92,7 +92,7 @@ fn read_at(
     }))
 }
 
-/// What the device is, and the kernel names of what it stands on.
+/// The layer of the device, and the kernel names of the devices below it.
 fn layer(
     reader: &SysfsReader<'_>,
     name: &str,
@@ -132,8 +132,8 @@ fn layer(
         let backing_file = reader.text(&format!("{sysfs}/loop/backing_file"))?;
         return Ok((Layer::Loop { backing_file }, below));
     }
-    // Hardware partitions of an eMMC (boot0, boot1, rpmb, gp0) are disks of their own inside the
-    // disk's folder.
+    // Hardware partitions of an eMMC (boot0, boot1, rpmb, gp0) are separate disks inside the disk's
+    // directory.
     let whole = file_name(parent(sysfs));
     if is_numbered_name(whole, "mmcblk") && name.starts_with(whole) {
         return Ok((Layer::Other, vec![whole.to_owned()]));
@@ -164,7 +164,7 @@ fn dm(reader: &SysfsReader<'_>, sysfs: &str, udev: &UdevRecord) -> Result<Layer,
     })
 }
 
-/// Devices with a driver behind them that are no drives: optical, floppy, raw flash.
+/// Devices with a driver that are no drives: optical, floppy, raw flash.
 fn is_non_drive_name(name: &str) -> bool {
     ["sr", "fd", "ram", "zram", "mtdblock", "ubiblock"]
         .iter()

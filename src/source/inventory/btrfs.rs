@@ -1,5 +1,5 @@
-//! Mounted btrfs filesystems and their member devices, from /sys/fs/btrfs (Documentation/ABI:
-//! fs/btrfs/sysfs.c). No `slaves/` directory of a block device lists the members.
+//! Mounted btrfs filesystems and their member devices, from /sys/fs/btrfs (fs/btrfs/sysfs.c). No
+//! `slaves/` directory of a block device lists the members.
 
 use crate::model::block::BtrfsFs;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
@@ -12,7 +12,7 @@ pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<BtrfsFs> {
         .collect()
 }
 
-/// `features` and `debug` lie beside the filesystems, whose folders are named by their UUIDs.
+/// The directories of filesystems are named by UUID; `features` and `debug` are others.
 pub(in crate::source) fn uuids(reader: &SysfsReader<'_>) -> impl Iterator<Item = String> + use<> {
     let names = reader.list(DIR).into_iter();
     names.filter(|name| name.len() == 36 && name.matches('-').count() == 4)
@@ -36,7 +36,7 @@ fn read_one(reader: &SysfsReader<'_>, uuid: String) -> Result<BtrfsFs, DeviceRem
     })
 }
 
-/// Profiles are folders between attribute files.
+/// Profiles are directories among attribute files.
 fn profiles(reader: &SysfsReader<'_>, dir: &str) -> Vec<String> {
     reader
         .list(dir)

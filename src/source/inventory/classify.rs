@@ -3,7 +3,7 @@
 
 use crate::model::drive::{DriveKind, Transport};
 
-/// What sysfs shows of a disk's attachment.
+/// The attributes of a disk's attachment in sysfs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DiskProperties<'a> {
     /// Kernel name: `sda`.
@@ -13,13 +13,13 @@ pub(crate) struct DiskProperties<'a> {
     /// SCSI inquiry vendor and model, NVMe or MMC model.
     pub vendor: Option<&'a str>,
     pub model: Option<&'a str>,
-    /// NVMe controller's `transport`: `pcie`, `tcp`, `rdma`, `fc`, `loop`.
+    /// The NVMe controller's `transport`: `pcie`, `tcp`, `rdma`, `fc`, `loop`.
     pub nvme_transport: Option<&'a str>,
     /// `proc_name` of the SCSI host: the driver (`ahci`, `megaraid_sas`).
     pub scsi_driver: Option<&'a str>,
     /// SCSI channel of the device.
     pub scsi_channel: Option<u32>,
-    /// hpsa's and smartpqi's `raid_level`: `N/A` on a physical disk.
+    /// `raid_level` of hpsa and smartpqi: `N/A` on a physical disk.
     pub raid_level: Option<&'a str>,
     pub rotational: Option<bool>,
 }
@@ -59,8 +59,8 @@ pub(crate) fn transport(signs: &DiskProperties<'_>) -> Transport {
     } else if is_logical_disk(signs) {
         Transport::Raid
     } else if has("ata") || signs.vendor == Some("ATA") {
-        // Also a SATA disk behind a SAS controller, whose translation calls the vendor so (SAT-3,
-        // 8.2.2).
+        // Includes SATA disks behind a SAS controller, whose translation reports this vendor
+        // (SAT-3, 8.2.2).
         Transport::Sata
     } else if is_sas_attached(signs.sysfs) {
         Transport::Sas
@@ -71,7 +71,7 @@ pub(crate) fn transport(signs: &DiskProperties<'_>) -> Transport {
     }
 }
 
-/// A logical disk that a RAID controller makes of its physical ones.
+/// A logical disk that a RAID controller builds from its physical ones.
 fn is_logical_disk(signs: &DiskProperties<'_>) -> bool {
     let physical_vendor = matches!(signs.vendor, Some("ATA" | "NVMe"));
     match signs.scsi_driver {
@@ -84,7 +84,7 @@ fn is_logical_disk(signs: &DiskProperties<'_>) -> bool {
         // Containers are on channel 0 (CONTAINER_CHANNEL in aacraid.h), physical disks on the
         // others.
         Some("aacraid") => signs.scsi_channel == Some(0),
-        // Physical disks hang below an end device of the SAS transport, volumes do not
+        // Physical disks are below an end device of the SAS transport, volumes are not
         // (RAID_CHANNEL in mpt3sas_base.h).
         Some("mpt2sas" | "mpt3sas" | "mpi3mr") => !is_sas_attached(signs.sysfs) && !physical_vendor,
         Some(
@@ -110,7 +110,7 @@ pub(crate) fn kind(signs: &DiskProperties<'_>, transport: Transport) -> DriveKin
         Transport::Usb => DriveKind::Usb,
         Transport::Nvme => DriveKind::Nvme,
         _ => match signs.rotational {
-            // A disk of the kernel's own making has no device above it.
+            // A disk that the kernel emulates has no device above it.
             _ if signs.sysfs.starts_with("/sys/devices/virtual/") => DriveKind::Virtual,
             Some(true) => DriveKind::Hdd,
             Some(false) => DriveKind::Ssd,
@@ -119,7 +119,7 @@ pub(crate) fn kind(signs: &DiskProperties<'_>, transport: Transport) -> DriveKin
     }
 }
 
-/// Disks that a hypervisor or a cloud makes up: health and rotation speed of them mean nothing.
+/// Disks that a hypervisor or a cloud emulates: their health and rotation speed have no meaning.
 fn is_virtual_disk(signs: &DiskProperties<'_>) -> bool {
     const VENDORS: [&str; 9] = [
         "QEMU",
@@ -149,7 +149,7 @@ fn is_virtual_disk(signs: &DiskProperties<'_>) -> bool {
     ];
     signs.vendor.is_some_and(|vendor| VENDORS.iter().any(|known| vendor.eq_ignore_ascii_case(known)))
         || signs.model.is_some_and(|model| MODELS.iter().any(|known| model.starts_with(known)))
-        // scsi_debug's disks, and VMware's paravirtual controller whatever the disk says.
+        // Disks of scsi_debug, and of VMware's paravirtual controller, whatever the disk reports.
         || components(signs.sysfs).any(|part| is_numbered_name(part, "pseudo_"))
         || signs.scsi_driver == Some("vmw_pvscsi")
 }
@@ -167,7 +167,7 @@ fn is_pci_address(part: &str) -> bool {
             length.contains(&field.len()) && field.bytes().all(|b| b.is_ascii_hexdigit())
         })
     };
-    // Domains have four digits, behind a VMD controller more.
+    // Domains have four digits, or more behind a VMD controller.
     hex(4..=8)
         && hex(2..=2)
         && hex(2..=2)

@@ -1,8 +1,8 @@
-//! Drives from block devices: SCSI and ATA disks, virtio, MMC, nbd, and virtual devices that the
-//! configuration admits. NVMe: see `nvme`.
+//! Builds drives from block devices: SCSI and ATA disks, virtio, MMC, nbd, and virtual devices that
+//! the configuration admits. NVMe: see `nvme`.
 //!
-//! `find` reads the attributes of one node, `name` decides which nodes are one drive and how it is
-//! named.
+//! `detect` reads the attributes of one node, `build_drives` decides which nodes are one drive and
+//! which id it has.
 
 use crate::model::block::Layer;
 use crate::model::drive::{DriveDevice, DriveFacts, Location, Transport, WriteCache};
@@ -12,13 +12,13 @@ use crate::source::inventory::formats::{self, AtaIdentify, Wwid};
 use crate::source::inventory::identity::{self, IdentityCandidate};
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
-/// A drive, or one path to it: its facts still without an id, and what its id can be made of.
+/// A drive, or one path to it: its facts, still without an id, and the candidates for its id.
 pub(crate) struct DetectedDrive {
     pub facts: DriveFacts,
     pub candidate: IdentityCandidate,
 }
 
-/// Gives each drive its id and joins the paths of one. Sorted by id.
+/// Assigns an id to each drive and joins the paths of a drive. Sorted by id.
 pub(crate) fn build_drives(found: Vec<DetectedDrive>) -> Vec<DriveFacts> {
     let candidates: Vec<IdentityCandidate> =
         found.iter().map(|found| found.candidate.clone()).collect();
@@ -45,12 +45,12 @@ pub(crate) fn build_drives(found: Vec<DetectedDrive>) -> Vec<DriveFacts> {
     drives
 }
 
-/// `sdb` before `sdaa`, as the kernel counts.
+/// `sdb` before `sdaa`: the order of the kernel.
 pub(super) fn compare_kernel_names(a: &str, b: &str) -> std::cmp::Ordering {
     a.len().cmp(&b.len()).then_with(|| a.cmp(b))
 }
 
-/// One more path of the same drive. The drive runs while one path does; each path's own state stays
+/// Adds a path of the same drive. The drive works while one path does; the state of each path stays
 /// with its device.
 fn merge_path(mut drive: DriveFacts, path: DriveFacts) -> DriveFacts {
     if compare_kernel_names(&path.name, &drive.name).is_lt() {
@@ -67,7 +67,7 @@ fn merge_path(mut drive: DriveFacts, path: DriveFacts) -> DriveFacts {
     drive
 }
 
-/// None for a device that is no drive, or is gone.
+/// None for a device that is no drive, or has vanished.
 pub(crate) fn detect(
     reader: &SysfsReader<'_>,
     entry: &BlockEntry,
@@ -86,11 +86,11 @@ pub(crate) fn detect(
         }
         _ => return None,
     };
-    // On `Gone`, an event is on its way.
+    // On `DeviceRemoved`, a uevent follows.
     found.ok()
 }
 
-/// A loop device is named by its backing file; other virtual ones have nothing but their kernel
+/// A loop device is identified by its backing file; other virtual devices only by their kernel
 /// name.
 fn virtual_drive(
     reader: &SysfsReader<'_>,
@@ -109,7 +109,7 @@ fn virtual_drive(
         .number(&format!("{}/loop/offset", entry.sysfs))?
         .filter(|offset| *offset > 0);
     let identity = backing_file.map(|file| {
-        // What the kernel adds to a path whose file was removed is not a part of its name.
+        // The kernel adds this suffix to the path of a deleted file.
         let file = file.strip_suffix(" (deleted)").unwrap_or(file);
         offset.map_or_else(
             || format!("loop:{file}"),
@@ -127,7 +127,7 @@ fn virtual_drive(
     Ok(DetectedDrive { facts, candidate })
 }
 
-/// What every block device says, whatever drives it.
+/// The facts that every block device has, whatever its driver is.
 pub(crate) fn common_facts(
     reader: &SysfsReader<'_>,
     entry: &BlockEntry,
@@ -192,8 +192,8 @@ fn physical_drive(
     };
     let (vendor, inquiry_model) = match is_scsi {
         true => (attribute("vendor")?, attribute("model")?),
-        // An MMC card's `name`; elsewhere `device/vendor` is a bus's number (virtio's 0x1af4),
-        // which names nobody.
+        // An MMC card has `name`; elsewhere `device/vendor` is a bus number (virtio's 0x1af4),
+        // which is no vendor's name.
         false => (None, attribute("name")?),
     };
     let proc_name = scsi_host(sysfs)
@@ -201,8 +201,8 @@ fn physical_drive(
         .transpose()?
         .flatten();
     let raid_level = attribute("raid_level")?;
-    // udev's model wins only where it knows more than the inquiry's sixteen characters: ATA and
-    // USB.
+    // Only for ATA and USB is udev's model longer than the sixteen characters of the inquiry, and
+    // preferred.
     let udev_model = udev
         .get_decoded("ID_MODEL")
         .filter(|_| matches!(udev.get("ID_BUS"), Some("ata" | "usb")));
@@ -258,9 +258,9 @@ fn physical_drive(
     facts.devices[0].state.clone_from(&facts.state);
     facts.devices[0].hctl = hctl;
 
-    // An attribute of a disk that is being removed reads as one that it does not have: such a drive
-    // would have the wrong id. A SCSI device loses its attributes before its disk goes
-    // (device_del(), drivers/base/core.c); `state` it has for all its life.
+    // An attribute of a disk that is being removed reads as absent, and would give the drive a
+    // wrong id. A SCSI device loses its attributes before its disk (device_del(),
+    // drivers/base/core.c); `state` exists as long as the device.
     if !reader.exists(&format!("{sysfs}/dev"))
         || (is_scsi && !reader.exists(&format!("{sysfs}/device/state")))
     {
@@ -281,7 +281,7 @@ fn identity_candidate(
         .clone()
         .filter(|serial| !identity::is_bogus_serial(serial));
     let mut identities = Vec::new();
-    // Wide numbers go before naa; a device has one of them.
+    // Wide numbers come before naa; a device has one of them.
     identities.extend(
         number
             .filter(|number| !is_bogus_wwid(number))
@@ -294,7 +294,7 @@ fn identity_candidate(
         )
     }));
     if let (Some(Wwid::Text(words)), None) = (wwid, &serial) {
-        // `t10.` and a vendor of eight characters, then what the vendor made up.
+        // `t10.`, a vendor of eight characters, then text that the vendor chose.
         let own = words
             .strip_prefix("t10.")
             .and_then(|rest| rest.get(8..))
@@ -321,7 +321,7 @@ fn identity_candidate(
     }
 }
 
-/// host:channel:target, where several ways can lead to one drive.
+/// host:channel:target, if several paths can lead to one drive.
 fn scsi_target(facts: &DriveFacts) -> Option<String> {
     let several = match facts.transport {
         Transport::Sas
@@ -330,7 +330,7 @@ fn scsi_target(facts: &DriveFacts) -> Option<String> {
         | Transport::Iscsi
         | Transport::Virtio
         | Transport::HyperV => true,
-        // Only behind a SAS expander can a SATA disk be reached twice.
+        // Only behind a SAS expander can a SATA disk have two paths.
         Transport::Sata => facts.location.sas_address.is_some(),
         _ => false,
     };
@@ -348,7 +348,7 @@ pub(super) fn is_bogus_wwid(wwid: &Wwid) -> bool {
     }
 }
 
-/// Stands for the model of a drive that has none.
+/// Replaces the model of a drive that has none.
 fn bus_name(transport: Transport) -> &'static str {
     match transport {
         Transport::Virtio => "virtio",
@@ -360,7 +360,7 @@ fn bus_name(transport: Transport) -> &'static str {
     }
 }
 
-/// Where the device is in sysfs, without the kernel name of the disk:
+/// The path of the device in sysfs, without the kernel name of the disk:
 /// `pci0000:00/0000:00:02.0/virtio1`.
 fn exact_path(sysfs: &str) -> &str {
     let device = match parent(sysfs) {
@@ -370,7 +370,7 @@ fn exact_path(sysfs: &str) -> &str {
     device.strip_prefix("/sys/devices/").unwrap_or(device)
 }
 
-/// The first that says something sensible; else the first that says anything, for people to see.
+/// The first plausible serial number; else the first one, for people.
 fn serial(
     reader: &SysfsReader<'_>,
     entry: &BlockEntry,
@@ -389,15 +389,15 @@ fn serial(
         );
         serials.extend(udev.get("ID_SCSI_SERIAL").map(str::to_owned));
     }
-    // On a SCSI bus ID_SERIAL_SHORT is the WWN once more (scsi_id).
+    // On a SCSI bus, ID_SERIAL_SHORT repeats the WWN (scsi_id).
     if udev.get("ID_BUS") != Some("scsi") {
         serials.extend(udev.get("ID_SERIAL_SHORT").map(str::to_owned));
     }
     match transport {
         Transport::Mmc => serials.extend(reader.text(&format!("{sysfs}/device/serial"))?),
         Transport::Usb => serials.extend(usb_serial(reader, sysfs)?),
-        // virtio-blk asks the hypervisor each time this is read (virtblk_get_id), so udev's copy
-        // goes first.
+        // virtio-blk queries the hypervisor at each read (virtblk_get_id), so udev's copy comes
+        // first.
         Transport::Virtio if !is_scsi && serials.is_empty() && udev.get("ID_SERIAL").is_none() => {
             serials.extend(reader.text(&format!("{sysfs}/serial"))?)
         }
@@ -413,7 +413,7 @@ fn serial(
     Ok((sensible < serials.len()).then(|| serials.swap_remove(sensible)))
 }
 
-/// The serial number of the USB device above: of the bridge, often not of the disk.
+/// The serial number of the USB device above: that of the bridge, often not of the disk.
 fn usb_serial(reader: &SysfsReader<'_>, sysfs: &str) -> Result<Option<String>, DeviceRemoved> {
     let mut dir = parent(sysfs);
     while dir.len() > "/sys/devices".len() {
@@ -425,7 +425,7 @@ fn usb_serial(reader: &SysfsReader<'_>, sysfs: &str) -> Result<Option<String>, D
     Ok(None)
 }
 
-/// `…/host0/scsi_host/host0` of a SCSI device's path.
+/// `…/host0/scsi_host/host0` in the path of a SCSI device.
 fn scsi_host(sysfs: &str) -> Option<String> {
     let mut dir = sysfs;
     while !dir.is_empty() {
@@ -437,8 +437,8 @@ fn scsi_host(sysfs: &str) -> Option<String> {
     None
 }
 
-/// Of the SAS end device above (scsi_transport_sas), or of the device itself where the driver has
-/// no such transport (hpsa, smartpqi).
+/// The address of the SAS end device above (scsi_transport_sas), or of the device itself if the
+/// driver has no SAS transport (hpsa, smartpqi).
 fn sas_address(reader: &SysfsReader<'_>, sysfs: &str) -> Result<Option<String>, DeviceRemoved> {
     let mut dir = sysfs;
     while !dir.is_empty() {
@@ -451,15 +451,15 @@ fn sas_address(reader: &SysfsReader<'_>, sysfs: &str) -> Result<Option<String>, 
     reader.text(&format!("{sysfs}/device/sas_address"))
 }
 
-/// From the links of the enclosure driver (drivers/misc/enclosure.c). Its `id` and the names are
-/// kept in memory; `status`, `fault` and `locate` of a slot ask the enclosure and are not read
+/// From the links of the enclosure driver (drivers/misc/enclosure.c). Its `id` and the names are in
+/// kernel memory; `status`, `fault` and `locate` of a slot query the enclosure and are not read
 /// here.
 fn enclosure(
     reader: &SysfsReader<'_>,
     sysfs: &str,
 ) -> Result<(Option<String>, Option<String>), DeviceRemoved> {
     let device = format!("{sysfs}/device");
-    // Through the link itself: it is the SCSI device's folder.
+    // Through the link itself, which is in the directory of the SCSI device.
     let Some(link) = reader
         .list(&device)
         .into_iter()
@@ -471,7 +471,7 @@ fn enclosure(
         .trim_start_matches("enclosure_device:")
         .trim()
         .to_owned();
-    // Resolved by name from the SCSI device's own folder, not from below `block/`.
+    // Resolved by name from the SCSI device's own directory, not from below `block/`.
     let scsi_device = parent(parent(sysfs));
     let Some(component) = reader.link(&format!("{scsi_device}/{link}")) else {
         return Ok((None, Some(slot)));

@@ -1,16 +1,16 @@
 //! Parsers for formats in sysfs: wwid strings, SCSI vital product data, device-mapper names, name
 //! patterns. Pure.
 
-/// What `device/wwid` (scsi_vpd_lun_id(), drivers/scsi/scsi_lib.c), an NVMe namespace's `wwid` or
-/// udev's ID_WWN name.
+/// The identifier in `device/wwid` (scsi_vpd_lun_id(), drivers/scsi/scsi_lib.c), in an NVMe
+/// namespace's `wwid` or in udev's ID_WWN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wwid {
     Naa(String),
     Eui(String),
     Nguid(String),
     Uuid(String),
-    /// Text that the vendor made up (`t10.…`, `nvme.…`, a SCSI name string): no number with an
-    /// authority behind it.
+    /// Text that the vendor chose (`t10.…`, `nvme.…`, a SCSI name string): not a number from a
+    /// registration authority.
     Text(String),
 }
 
@@ -78,8 +78,8 @@ pub(crate) fn parse_vpd_serial(page: &[u8]) -> Option<String> {
     printable(rest.get(..length).unwrap_or(rest))
 }
 
-/// What ATA IDENTIFY DEVICE says, out of the ATA information page (SAT-3, 12.4.2: vpd_pg89,
-/// IDENTIFY data from byte 60). The SCSI inquiry cuts models to 16 characters, this does not.
+/// The contents of ATA IDENTIFY DEVICE, from the ATA information page (SAT-3, 12.4.2: vpd_pg89,
+/// IDENTIFY data from byte 60). The SCSI inquiry cuts models to 16 characters; this does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AtaIdentify {
     pub model: Option<String>,
@@ -116,8 +116,8 @@ fn printable(bytes: &[u8]) -> Option<String> {
 }
 
 /// `vg--a-lv--b` is the volume `lv-b` of the group `vg-a`: LVM doubles hyphens inside names and
-/// joins with a single one (dm_build_dm_name() of libdevmapper). What follows a second single
-/// hyphen is LVM's layer (`real`, `cow`, `tpool`) and is kept with the volume.
+/// joins with a single one (dm_build_dm_name() of libdevmapper). The part after a second single
+/// hyphen is LVM's layer (`real`, `cow`, `tpool`) and stays with the volume.
 pub(crate) fn split_lvm_name(name: &str) -> Option<(String, String)> {
     let bytes = name.as_bytes();
     let mut at = 0;
@@ -137,7 +137,7 @@ pub(crate) fn split_lvm_name(name: &str) -> Option<(String, String)> {
     None
 }
 
-/// A shell-like pattern with `*` (any text) and `?` (one character), over kernel names.
+/// Matches a shell-like pattern with `*` (any text) and `?` (one character) against kernel names.
 pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
@@ -152,7 +152,7 @@ pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
                 p += 1;
                 n += 1;
             }
-            // Let the last star take one character more.
+            // The last star matches one more character.
             _ => match star {
                 Some((at, taken)) => {
                     star = Some((at, taken + 1));

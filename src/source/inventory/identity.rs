@@ -1,45 +1,46 @@
-//! Which identity a drive has, and which device nodes are one drive. Pure.
+//! Decides which device nodes are one drive, and which identity the drive has. Pure.
 //!
-//! In: what each device node says of itself. Out: groups of nodes, each a drive, with an id that
-//! depends on no kernel name.
+//! In: the attributes of each device node. Out: groups of nodes, each a drive, with an id that does
+//! not depend on kernel names.
 //!
-//! The order of identities (the first that is valid and that no other drive has too):
-//! 1. a number with an authority behind it that is wide: nguid, eui64, uuid; 2. naa (the WWN of
-//!    SCSI and ATA); 3. `MODEL_SERIAL`, then a vendor's `t10.` text; 4. `path:…`, which names the
-//!    place and is marked unstable.
+//! The order of identities (the first one that is valid and unique among the drives):
+//! 1. a wide number from a registration authority: nguid, eui64, uuid;
+//! 2. naa (the WWN of SCSI and ATA);
+//! 3. `MODEL_SERIAL`, then a vendor's `t10.` text;
+//! 4. `path:…`, the location, which is marked unstable.
 //!
-//! An NVMe controller is a drive, and nguid and eui64 belong to its namespaces, which come and go:
-//! a second one is created, the only one is deleted, a failing controller loses all. So a
-//! controller's `MODEL_SERIAL` (mandatory in Identify Controller) goes first, and a namespace's
-//! number is taken only when the serial is bogus or not unique.
+//! An NVMe controller is a drive, and nguid and eui64 belong to its namespaces, which change: a
+//! second one is created, the only one is deleted, a failing controller loses all. So a
+//! controller's `MODEL_SERIAL` (mandatory in Identify Controller) comes first, and a namespace's
+//! number is used only if the serial is bogus or not unique.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::ids::DriveId;
 
-/// One device node (or one NVMe subsystem) that wants to be a drive.
+/// A device node (or NVMe subsystem) that may be a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdentityCandidate {
-    /// Identities, best first, already free of bogus ones. Never empty strings.
+    /// Identities, best first, without bogus ones. Never empty strings.
     pub identities: Vec<String>,
-    /// Where it sits, for the fallback; differs between any two nodes that exist at once, except
-    /// for namespaces of one place.
+    /// Its location, for the fallback; differs between any two present nodes, except for namespaces
+    /// at one location.
     pub path: String,
-    /// Where it sits in sysfs, without its kernel name: distinguishes two whose `path` is the same.
+    /// Its location in sysfs, without its kernel name: distinguishes nodes with the same `path`.
     pub exact_path: String,
-    /// Non-bogus only.
+    /// None if bogus.
     pub serial: Option<String>,
     pub model: Option<String>,
     pub size_bytes: u64,
-    /// The target it is reached through (host:channel:target), where one drive can be reached
-    /// through several; None where it cannot (USB, a SATA port, virtio-blk): there, equal serials
-    /// are a lie of the hardware.
+    /// The target (host:channel:target) through which it is reached, if one drive can have several.
+    /// None if it cannot (USB, a SATA port, virtio-blk): there, equal serial numbers are a fault of
+    /// the hardware.
     pub nexus: Option<String>,
-    /// Whether a non-path identity is one that stays with the drive (false for loop devices).
+    /// The non-path identities do not stay with the drive (true for loop devices).
     pub is_unstable: bool,
 }
 
-/// A drive: indices of the candidates that are it, in their order.
+/// A drive: the indices of its candidates, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IdentityAssignment {
     pub members: Vec<usize>,
@@ -49,7 +50,7 @@ pub(crate) struct IdentityAssignment {
 
 pub(crate) fn assign_ids(candidates: &[IdentityCandidate]) -> Vec<IdentityAssignment> {
     let groups = group_paths(candidates);
-    // How many drives claim each identity, at whatever level.
+    // How many drives have each identity, at any level.
     let mut claims: BTreeMap<&str, usize> = BTreeMap::new();
     let mut paths: BTreeMap<&str, usize> = BTreeMap::new();
     for members in &groups {
@@ -93,8 +94,8 @@ pub(crate) fn assign_ids(candidates: &[IdentityCandidate]) -> Vec<IdentityAssign
         .collect()
 }
 
-/// The place of a drive with several paths is the first in the alphabet, so that it does not depend
-/// on the order in which they were found.
+/// The location of a drive with several paths is the first in alphabetical order, so that it does
+/// not depend on the order of discovery.
 fn group_path<'a>(candidates: &'a [IdentityCandidate], members: &[usize]) -> &'a str {
     members
         .iter()
@@ -103,8 +104,8 @@ fn group_path<'a>(candidates: &'a [IdentityCandidate], members: &[usize]) -> &'a
         .unwrap_or_default()
 }
 
-/// Two nodes are one drive only on equal best identity, model, size and (where both say one)
-/// serial, reached through different targets.
+/// Two nodes are one drive only if their best identity, model, size and (if both have one) serial
+/// are equal, and their targets differ.
 fn group_paths(candidates: &[IdentityCandidate]) -> Vec<Vec<usize>> {
     let mut by_key: BTreeMap<(&str, Option<&str>, u64), Vec<usize>> = BTreeMap::new();
     let mut groups = Vec::new();
@@ -135,13 +136,13 @@ fn group_paths(candidates: &[IdentityCandidate]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// `MODEL_SERIAL`, runs of white space folded into one `_`.
+/// `MODEL_SERIAL`, with each run of white space replaced by one `_`.
 pub(crate) fn model_serial(model: &str, serial: &str) -> String {
     let fold = |text: &str| text.split_whitespace().collect::<Vec<_>>().join("_");
     format!("{}_{}", fold(model), fold(serial))
 }
 
-/// A serial number that identifies nothing: empty, one character repeated, digits counted up, a
+/// A serial number that identifies nothing: empty, one repeated character, ascending digits, a
 /// placeholder, unprintable.
 pub(crate) fn is_bogus_serial(serial: &str) -> bool {
     const PLACEHOLDERS: [&str; 10] = [
@@ -154,7 +155,7 @@ pub(crate) fn is_bogus_serial(serial: &str) -> bool {
         "default string",
         "not specified",
         "to be filled by o.e.m.",
-        // JMicron's and ASMedia's bridges when their EEPROM is empty.
+        // Bridges of JMicron and ASMedia with an empty EEPROM.
         "dd56419883891",
     ];
     let serial = serial.trim();
@@ -165,17 +166,17 @@ pub(crate) fn is_bogus_serial(serial: &str) -> bool {
         || PLACEHOLDERS.contains(&lower.as_str())
 }
 
-/// The digits of a nguid, eui64 or naa number that identify nothing: zeros, one digit repeated,
-/// counted up, or a constant of a bridge whose vendor part is empty (`5000000000000001`).
+/// The digits of a nguid, eui64 or naa number that identify nothing: zeros, one repeated digit,
+/// ascending digits, or a constant of a bridge whose vendor part is empty (`5000000000000001`).
 pub(crate) fn is_bogus_number(digits: &str) -> bool {
     let lower = digits.to_ascii_lowercase();
     let plain: String = lower.chars().filter(char::is_ascii_hexdigit).collect();
-    // Without the format digit, all but the last two digits zero.
+    // Without the format digit, all but the last two digits are zero.
     let almost_empty = plain.len() > 3 && plain[1..plain.len() - 2].bytes().all(|b| b == b'0');
     is_repeated_character(&plain) || is_sequential(&plain) || almost_empty
 }
 
-/// Empty counts too: nothing but one character, nothing at all.
+/// True for an empty text too.
 fn is_repeated_character(text: &str) -> bool {
     let mut characters = text.chars().filter(|c| !matches!(c, ' ' | '-' | '.' | ':'));
     match characters.next() {
@@ -184,7 +185,7 @@ fn is_repeated_character(text: &str) -> bool {
     }
 }
 
-/// `0123456789ABCDEF`, `123456789012`, `ABCDEF0123456789`: each digit one more than the one before.
+/// `0123456789ABCDEF`, `123456789012`, `ABCDEF0123456789`: each digit is the one before plus one.
 fn is_sequential(text: &str) -> bool {
     let follows = |a: u8, b: u8| match a {
         b'9' => b == b'a' || b == b'0',

@@ -12,11 +12,11 @@ use crate::source::inventory::formats::{self, Wwid};
 use crate::source::inventory::identity::{self, IdentityCandidate};
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
-/// A controller, or a subsystem that lost all of them.
+/// A controller, or a subsystem that has lost all its controllers.
 struct Member {
     /// `nvme0`, `nvme-subsys0`.
     name: String,
-    /// Its folder below /sys/devices.
+    /// Its directory below /sys/devices.
     sysfs: String,
     model: Option<String>,
     serial: Option<String>,
@@ -31,7 +31,7 @@ struct Namespace<'a> {
     wwid: Option<Wwid>,
 }
 
-/// Drives whose name, or the name of one of whose namespaces, is ignored are left out.
+/// Leaves out drives whose name, or the name of one of their namespaces, is ignored.
 pub(crate) fn detect(
     reader: &SysfsReader<'_>,
     entries: &[BlockEntry],
@@ -47,7 +47,7 @@ pub(crate) fn detect(
             .into_iter()
             .filter(|name| is_numbered_name(name, prefix))
         {
-            // On `Gone`, an event is on its way.
+            // On `DeviceRemoved`, a uevent follows.
             if let Some(Ok((key, member))) = reader
                 .link(&format!("{class}/{name}"))
                 .map(|sysfs| read_member(reader, &name, sysfs))
@@ -71,8 +71,8 @@ pub(crate) fn detect(
         .collect()
 }
 
-/// With what it shares with the other controllers of its subsystem: the subsystem's qualified name,
-/// model and serial. The name alone is not enough, there are drives that all have the same.
+/// Also returns the key that it shares with other controllers of its subsystem: qualified name,
+/// model and serial. The name alone is not enough: some drives all have the same.
 fn read_member(
     reader: &SysfsReader<'_>,
     name: &str,
@@ -129,8 +129,8 @@ fn drive(
             .as_ref()
             .is_some_and(|dir| members.iter().any(|member| &member.sysfs == dir))
     }) {
-        // A partition's parent is a namespace, so this is one. One that goes meanwhile does not
-        // take the drive with it.
+        // The parent of a partition is a namespace, so this is one. If it vanishes, the drive
+        // remains.
         namespaces.extend(namespace(reader, entry));
     }
     if controllers.is_empty() && namespaces.is_empty() {
@@ -189,8 +189,8 @@ fn drive(
         name: &facts.name,
         sysfs: &first.sysfs,
         model: first.model.as_deref(),
-        // A subsystem does not tell; without controllers it can only be guessed, and a local drive
-        // does not lose them.
+        // A subsystem has no transport attribute; without controllers it is a guess: a local drive
+        // does not lose its controllers.
         nvme_transport: Some(
             first
                 .transport
@@ -223,7 +223,7 @@ fn namespace<'a>(
             .and_then(formats::parse_wwid)
             .filter(|wwid| wwid.number().is_some()),
     };
-    // Without the attribute the name's number serves.
+    // Without the attribute, the number in the name is used.
     let by_name = || {
         entry
             .device
@@ -242,7 +242,7 @@ fn namespace<'a>(
 }
 
 /// A namespace below one controller has that controller's state; one below the subsystem works
-/// while one controller lives.
+/// while any controller does.
 fn device(namespace: &Namespace<'_>, controllers: &[&Member], any: Option<&String>) -> DriveDevice {
     let block = &namespace.entry.device;
     let own = controllers
@@ -282,7 +282,7 @@ fn identity_candidate(
         .sysfs
         .strip_prefix("/sys/devices/")
         .unwrap_or(&first.sysfs);
-    // The folder ends in the controller's number, which the kernel gives in the order of finding.
+    // The directory ends in the controller's number, which depends on the order of discovery.
     let exact_path = match facts.location.pci {
         Some(_) => exact_path
             .trim_end_matches(file_name(&first.sysfs))
@@ -300,13 +300,13 @@ fn identity_candidate(
         serial,
         model: first.model.clone(),
         size_bytes: facts.size_bytes,
-        // The kernel has joined what belongs together.
+        // The kernel has already joined the paths.
         nexus: None,
         is_unstable: false,
     }
 }
 
-/// A controller with no namespace: nothing to read blocks from, but a drive.
+/// A controller without a namespace: a drive without readable blocks.
 fn empty_facts() -> DriveFacts {
     DriveFacts {
         kind: DriveKind::Nvme,

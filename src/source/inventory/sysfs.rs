@@ -1,8 +1,8 @@
 //! Reads attributes, links and directories of the host for the scan, and collects warnings.
 //!
 //! There are three kinds of failure: an attribute that does not apply (None), a device that is
-//! removed during the reading (`Gone`: the caller drops the device, and an event will follow), and
-//! any other error (None, and a warning that names the file).
+//! removed during the reading (`DeviceRemoved`: the caller drops the device, and an event will
+//! follow), and any other error (None, and a warning that names the file).
 
 use std::cell::RefCell;
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ use crate::source::inventory::udev_db::{self, UdevRecord};
 
 /// sysfs gives a page at most; udev's records stay far below this.
 const MAX_FILE_SIZE: u64 = 256 * 1024;
-/// A tree full of damage must not make an answer of any size.
+/// A limit for the result on a badly damaged tree.
 const MAX_WARNINGS: usize = 100;
 
 /// The device vanished between two reads (hot-unplug).
@@ -40,7 +40,7 @@ impl<'a> SysfsReader<'a> {
         self.warnings.into_inner()
     }
 
-    /// The one thing that makes a scan impossible: the folder of all block devices.
+    /// The only failure that prevents a scan: the directory of all block devices is unreadable.
     pub(crate) fn try_list(&self, dir: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(self.root.at(dir))? {
@@ -53,7 +53,7 @@ impl<'a> SysfsReader<'a> {
         Ok(names)
     }
 
-    /// Names in a folder, sorted; empty where there is no such folder.
+    /// Names in a directory, sorted; empty if there is no such directory.
     pub(crate) fn list(&self, dir: &str) -> Vec<String> {
         self.try_list(dir).unwrap_or_else(|error| {
             if !is_absent(&error) && !is_device_removed(&error) {
@@ -87,8 +87,8 @@ impl<'a> SysfsReader<'a> {
         }
     }
 
-    /// An attribute's text without white space around it; None when empty. Bytes that are no UTF-8
-    /// are shown as U+FFFD and warned of.
+    /// An attribute's text without surrounding white space; None if empty. Invalid UTF-8 becomes
+    /// U+FFFD, with a warning.
     pub(crate) fn text(&self, path: &str) -> Result<Option<String>, DeviceRemoved> {
         let Some(bytes) = self.bytes(path)? else {
             return Ok(None);
@@ -117,8 +117,8 @@ impl<'a> SysfsReader<'a> {
         Ok(self.number(path)?.map(|number| number != 0))
     }
 
-    /// Where a link of sysfs leads, as the host names it. sysfs's links are relative and cross no
-    /// other link, so they are resolved by name: the same on a recorded tree, wherever it lies.
+    /// The target of a sysfs link, as a path on the host. Links in sysfs are relative and cross no
+    /// other link, so they are resolved by name, which also works on a recorded tree.
     pub(crate) fn link(&self, path: &str) -> Option<String> {
         let target = match std::fs::read_link(self.root.at(path)) {
             Ok(target) => target,
@@ -152,10 +152,10 @@ impl<'a> SysfsReader<'a> {
         }
     }
 
-    /// udev's record of a device; None where udev has none (or does not run).
+    /// udev's record of a device; None if there is none (or udev does not run).
     pub(crate) fn udev(&self, id: &str) -> Option<UdevRecord> {
         let path = format!("/run/udev/data/{id}");
-        // A record that goes is a device that goes; the device's own attributes will show it.
+        // A record vanishes with its device; the device's own attributes show that.
         let record = udev_db::parse(&self.bytes(&path).ok().flatten()?);
         if record.has_invalid_utf8 {
             self.warn(format!("{path}: not UTF-8 in places"));
@@ -177,9 +177,9 @@ impl<'a> SysfsReader<'a> {
     }
 }
 
-/// What drivers answer for an attribute that this device does not have. EINVAL and ENXIO are what
-/// sd and the SCSI core say of pages that are not there (scsi_sysfs.c); 524 is the kernel's
-/// ENOTSUPP, which has no name in user space.
+/// Errors that drivers return for an attribute that this device does not have. sd and the SCSI core
+/// return EINVAL and ENXIO for missing pages (scsi_sysfs.c); 524 is the kernel's ENOTSUPP, which
+/// has no name in user space.
 fn is_absent(error: &io::Error) -> bool {
     const ENOTSUPP: i32 = 524;
     let absent = [

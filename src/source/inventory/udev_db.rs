@@ -1,18 +1,18 @@
-//! udev's database, /run/udev/data: one file a device (`b8:0` for block devices), written by
+//! udev's database, /run/udev/data: one file per device (`b8:0` for block devices), written by
 //! systemd's sd-device (`device_update_db`).
 //!
 //! In: the bytes of one file. Out: links and properties. Lines of other letters (G tags, I
-//! initialised at, L priority, V version…) are not needed.
+//! initialization time, L priority, V version…) are not needed.
 
 use std::collections::BTreeMap;
 
-/// What udev says of one device.
+/// udev's record of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UdevRecord {
     /// `S:` lines as paths: `/dev/disk/by-id/…`. Sorted.
     pub links: Vec<String>,
     pub properties: BTreeMap<String, String>,
-    /// True when some bytes were no UTF-8 and are shown as U+FFFD.
+    /// Some bytes were no UTF-8 and are shown as U+FFFD.
     pub has_invalid_utf8: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn parse(bytes: &[u8]) -> UdevRecord {
 }
 
 impl UdevRecord {
-    /// A property as it stands; None when absent or empty.
+    /// A property, unchanged; None if absent or empty.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.properties
             .get(key)
@@ -46,8 +46,8 @@ impl UdevRecord {
             .filter(|value| !value.is_empty())
     }
 
-    /// A property of which udev also keeps an encoded form: `ID_MODEL` has its spaces replaced by
-    /// `_`, `ID_MODEL_ENC` has them as `\x20`. The encoded one is the truer.
+    /// A property of which udev also keeps an encoded form: `ID_MODEL` has spaces replaced by `_`,
+    /// `ID_MODEL_ENC` has them as `\x20`. The encoded form is preferred: it loses nothing.
     pub(crate) fn get_decoded(&self, key: &str) -> Option<String> {
         let encoded = self
             .get(&format!("{key}_ENC"))
@@ -58,8 +58,8 @@ impl UdevRecord {
     }
 }
 
-/// Undoes `\xHH` (udev's `encode_devnode_name`); bytes that make no UTF-8 become U+FFFD, a
-/// backslash that starts no escape stands for itself.
+/// Decodes `\xHH` (udev's `encode_devnode_name`); invalid UTF-8 becomes U+FFFD, and a backslash
+/// that starts no escape is kept.
 pub(crate) fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

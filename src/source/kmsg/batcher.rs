@@ -1,5 +1,5 @@
-//! `Batcher`: the reading of the log without its I/O. Decides which records are new, which were
-//! lost, which time they carry, and when a batch is complete.
+//! `Batcher`: log reading without its I/O. Decides which records are new, which were lost, what
+//! time they have, and when a batch is complete.
 //!
 //! In: raw records and their time of arrival. Out: `Batch`es, bounded. No clock, no descriptor: a
 //! test can stop it anywhere.
@@ -44,7 +44,7 @@ impl KernelClock {
     }
 }
 
-/// The next step when the backlog was read.
+/// The next step after the backlog was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CatchUp {
     Live,
@@ -53,12 +53,12 @@ pub(crate) enum CatchUp {
     CursorAhead,
 }
 
-/// What the record numbers of a medium prove.
+/// The properties of a medium's record numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MediumProperties {
     /// Numbers without a gap prove that no record was lost.
     pub contiguous: bool,
-    /// The backlog includes the newest record. Not so for a pipe, and for a journal that is read
+    /// The backlog includes the newest record. False for a pipe, and for a journal that is read
     /// from the middle.
     pub has_newest: bool,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Batcher {
     skip_backlog: bool,
     events: Vec<Event>,
     attached: Vec<NameAssignment>,
-    /// Names that were assigned, and those of them that were assigned again.
+    /// Assigned names, each with `is_filesystem`; then the assignments that may reuse a name.
     assigned_names: BTreeSet<(String, bool)>,
     superseding: Vec<(NameAssignment, SignedDuration)>,
     refused: Vec<RejectedSector>,
@@ -134,7 +134,7 @@ impl Batcher {
         }
     }
 
-    /// Adds one record. `written`: its time, if the medium knows it better than the kernel's clock.
+    /// Adds one record. `written`: its time, if the medium has a better one than the kernel.
     pub(crate) fn push(&mut self, raw: &[u8], arrival: Timestamp, written: Option<Timestamp>) {
         let Ok(record) = record::parse(raw) else {
             self.count_unreadable();
@@ -220,7 +220,7 @@ impl Batcher {
         self.unreadable += 1;
     }
 
-    /// Finishes the batch with what has been read.
+    /// Finishes the batch with the records read so far.
     pub(crate) fn finish_batch(&mut self) {
         self.roll_up();
         let (events, attached) = (
@@ -250,7 +250,7 @@ impl Batcher {
         Cursor {
             boot_id: self.epoch.to_string(),
             counted_to: self.counted_to,
-            // While counted records are read again, incidents that were open then are not all open
+            // When counted records are read again, incidents that were open then are not all open
             // yet.
             reread_from: self
                 .classifier
@@ -262,7 +262,7 @@ impl Batcher {
 
     fn record_attached(&mut self, attached: NameAssignment) {
         let name = (attached.name.clone(), attached.is_filesystem);
-        // The kernel may report errors of a drive that takes a free name while it is probed, before
+        // The kernel may report errors of a drive that gets a free name while it is probed, before
         // its `Attached` record.
         let first = self.assigned_names.insert(name);
         // When reading continues after an earlier run, the device that had the name at that run's
@@ -306,7 +306,7 @@ impl Batcher {
         );
     }
 
-    /// Numbers grow as long as the kernel runs: this is another log under the same name.
+    /// Numbers grow while the kernel runs: a smaller number means another log under the same name.
     fn start_new_epoch(&mut self) {
         tracing::warn!(
             last = self.last,

@@ -1,4 +1,4 @@
-//! journald's copy of the kernel log, for hosts where /dev/kmsg cannot be read: `journalctl
+//! journald's copy of the kernel log, for hosts on which /dev/kmsg cannot be read: `journalctl
 //! --output=json` (systemd.journal-fields(7)).
 //!
 //! In: a line of JSON. Out: the record in the format of /dev/kmsg, so that one parser serves both.
@@ -12,12 +12,12 @@ use serde::Deserialize;
 use crate::host::root::HostRoot;
 
 /// The paths in distributions, in order of preference. They are below the daemon's own root: the
-/// program must fit its own libraries.
+/// program must match the libraries there.
 pub(crate) const PROGRAMS: [&str; 2] = ["/usr/bin/journalctl", "/bin/journalctl"];
 /// journald listens on this socket while it runs. Following a journal without journald would yield
 /// nothing for ever.
 const JOURNALD_SOCKET: &str = "/run/systemd/journal/socket";
-/// The requested fields. Fields with two underscores always come.
+/// The requested fields. Fields with two underscores are always included.
 const FIELDS: &str =
     "MESSAGE,PRIORITY,SYSLOG_FACILITY,_SOURCE_MONOTONIC_TIMESTAMP,_KERNEL_SUBSYSTEM,_KERNEL_DEVICE";
 
@@ -26,8 +26,8 @@ pub(crate) fn is_running(root: &HostRoot) -> bool {
     root.at(JOURNALD_SOCKET).exists()
 }
 
-/// Arguments to print the kernel's records of this boot, and to follow. `after`: the journal's own
-/// cursor.
+/// Arguments to print the kernel's records of this boot, and then new ones. `after`: the journal's
+/// own cursor.
 pub(crate) fn arguments(root: &HostRoot, boot_id: &str, after: Option<&str>) -> Vec<String> {
     let mut arguments: Vec<String> = [
         "--quiet",
@@ -133,7 +133,7 @@ pub(crate) fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
             .find_map(|part| u64::from_str_radix(part.strip_prefix("i=")?, 16).ok())
     };
     let seq = number(&line.seqnum).or_else(in_cursor)?;
-    // A record without a facility cannot be trusted as the kernel's: 1 is user space's.
+    // Without a facility, a record does not count as the kernel's: 1 is the facility of user space.
     let facility = number(&line.facility).unwrap_or(1).min(127);
     let priority = facility << 3 | number(&line.priority).unwrap_or(6).min(7);
     let time = number(&line.kernel_time)

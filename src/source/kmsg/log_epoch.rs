@@ -87,8 +87,8 @@ pub(crate) enum StartPosition {
     Oldest(LogEpoch),
     /// After this cursor.
     Resume(LogEpoch, Cursor),
-    /// At the newest record: the older ones were read from another medium, whose numbers do not
-    /// compare. They would be counted twice.
+    /// At the newest record: older ones were read from another medium, whose numbers are not
+    /// comparable, and would be counted twice.
     Now(LogEpoch),
 }
 

@@ -1,4 +1,4 @@
-//! `LogFd`: the descriptor that records are read from: the device, a pipe or a file in its place,
+//! `LogFd`: the descriptor from which records are read: the device, a pipe or a file at its path,
 //! or a program's output.
 //!
 //! In: a path below the host root, or a pipe. Out: bytes, and readiness. Never blocks, except for a
@@ -20,7 +20,7 @@ use crate::host::async_fd::nonblocking;
 /// The form in which bytes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogFdKind {
-    /// One record a read.
+    /// Each read returns one record.
     Device,
     /// A pipe: reads may split a record anywhere.
     Stream,
@@ -57,12 +57,12 @@ impl LogFd {
             });
         }
         if of.is_fifo() {
-            // The daemon holds the pipe open for writing as well, so that it sees no end of file
-            // when the writers close it.
+            // The daemon also has the pipe open for writing, so that there is no end of file when
+            // the writers close it.
             return LogFd::polled(LogFdKind::Stream, open(true)?.into());
         }
         if of.is_char_device() {
-            // EPERM: a device that is always readable, as /dev/null and /dev/zero are.
+            // EPERM: a device that is always readable, such as /dev/null and /dev/zero.
             return LogFd::polled(LogFdKind::Device, file.into()).map_err(|error| {
                 io::Error::new(
                     io::ErrorKind::InvalidInput,
@@ -88,7 +88,7 @@ impl LogFd {
         })
     }
 
-    /// A descriptor that keeps records apart, as the device does.
+    /// A descriptor that preserves record boundaries, as the device does.
     #[cfg(test)]
     pub(crate) fn from_datagrams(fd: OwnedFd) -> io::Result<LogFd> {
         LogFd::polled(LogFdKind::Device, fd)
@@ -97,7 +97,7 @@ impl LogFd {
     /// `WouldBlock`: no data at present. 0: end of file.
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.fd {
-            // Before the first wait, tokio would return WouldBlock without a system call.
+            // Before the first wait, tokio returns WouldBlock without a system call.
             Fd::Polled(fd) => match nix::unistd::read(fd.get_ref(), buffer) {
                 Err(Errno::EAGAIN) => {
                     fd.try_io(Interest::READABLE, |fd| Ok(nix::unistd::read(fd, buffer)?))

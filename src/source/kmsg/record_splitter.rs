@@ -1,5 +1,5 @@
 //! `RecordSplitter`: splits a stream of bytes into records: a pipe, a file, or a program's output
-//! in place of /dev/kmsg, which returns one whole record per read.
+//! that replaces /dev/kmsg, which returns one whole record per read.
 //!
 //! In: pieces of any length. Out: records: a line, and in the format of /dev/kmsg also the
 //! following lines that begin with a space. Holds at most one record, and does not interpret it.
@@ -10,9 +10,9 @@ pub(crate) const MAX_RECORD: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct RecordSplitter {
-    /// Lines that begin with a space continue the record.
+    /// In this format, lines that begin with a space continue the record.
     has_continuation_lines: bool,
-    /// A record that may be continued, without its last line break.
+    /// A record that may continue, without its last line break.
     record: Vec<u8>,
     /// The last line of the record has its line break.
     line_complete: bool,
@@ -57,12 +57,12 @@ impl RecordSplitter {
         }
     }
 
-    /// A record is held that the next line may continue.
+    /// Whether a record is held that the next line may continue.
     pub(crate) fn is_waiting(&self) -> bool {
         self.line_complete
     }
 
-    /// No data came for a while: a record with its line break is complete.
+    /// Called when no data has come for a while: a record with its line break is then complete.
     pub(crate) fn flush(&mut self, mut give: impl FnMut(&[u8])) {
         if self.line_complete {
             self.line_complete = false;

@@ -26,7 +26,7 @@ pub(crate) struct Session {
     pub began: Instant,
     pub last_read: Instant,
     pub last_sent: Instant,
-    /// The last batch had events: their incidents are over soon, and the cursor may advance.
+    /// The last batch had events: their incidents end soon, and then the cursor may advance.
     pub last_batch_had_events: bool,
     pub lost_before: u64,
     pub loss_reported: u64,
@@ -76,7 +76,7 @@ impl Session {
                 },
             }
             reads += 1;
-            // The device gives one record per read, a pipe about a hundred.
+            // A read returns one record from the device, and about a hundred from a pipe.
             if self.log_fd.kind != LogFdKind::Device || reads.is_multiple_of(64) {
                 if began.elapsed() >= READ_WINDOW || self.cursor_ahead || self.batcher.has_batches()
                 {
@@ -88,7 +88,7 @@ impl Session {
         }
     }
 
-    /// All records that existed at the start were read.
+    /// Whether all records that existed at the start were read.
     pub(crate) fn has_caught_up(&self, outcome: &Result<ReadOutcome, io::Error>) -> bool {
         let nothing_more = match &self.decoder {
             Decoder::Records => true,

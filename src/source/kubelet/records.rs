@@ -4,8 +4,8 @@ use serde::Deserialize;
 
 use crate::model::kubelet::PodName;
 
-/// What is judged of a `vol_data.json`; the kubelet writes a flat map of strings (csi_util.go,
-/// saveVolumeData). Further keys are its own business.
+/// The used fields of a `vol_data.json`; the kubelet writes a flat map of strings (csi_util.go,
+/// saveVolumeData). Other keys are ignored.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct VolumeData {
@@ -40,7 +40,7 @@ pub(crate) fn parse_volume_data(text: &[u8]) -> Result<VolumeData, RecordError> 
 }
 
 /// `NAMESPACE_NAME_UID` below /var/log/pods (pkg/kubelet/kuberuntime/helpers.go,
-/// BuildPodLogsDirectory); none of the three holds an underscore.
+/// BuildPodLogsDirectory); none of the three contains an underscore.
 pub(crate) fn parse_pod_log_folder(name: &str) -> Option<(String, PodName)> {
     let mut parts = name.split('_');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {

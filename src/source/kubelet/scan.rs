@@ -1,5 +1,5 @@
-//! Walking the kubelet's folder. Lists folders and reads records; a mount point itself is only
-//! named, never opened or stat'ed: it may hang.
+//! Walks the kubelet's directory: lists directories and reads records. A mount point is only
+//! listed, never opened or stat'ed: it may hang.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,7 +25,7 @@ pub(crate) struct KubeletError {
     source: io::Error,
 }
 
-/// None where there is no kubelet folder. An unreadable folder is an error: what lies in it is
+/// None if there is no kubelet directory. An unreadable directory is an error: its content is
 /// unknown, not absent.
 pub(crate) fn scan(
     root: &HostRoot,
@@ -73,8 +73,8 @@ pub(crate) fn scan(
     }))
 }
 
-/// The path without symbolic links, as the host would resolve it: an absolute link starts at the
-/// host's root. None where something is missing.
+/// The path without symbolic links, as the host resolves it: an absolute link starts at the host's
+/// root. None if a component is missing.
 fn resolve(root: &HostRoot, path: &HostPath) -> io::Result<Option<HostPath>> {
     let mut remaining: Vec<Vec<u8>> = parts(path).rev().collect();
     let mut resolved: Vec<Vec<u8>> = Vec::new();
@@ -92,7 +92,7 @@ fn resolve(root: &HostRoot, path: &HostPath) -> io::Result<Option<HostPath>> {
             Err(error) => return Err(error),
             Ok(found) if found.is_symlink() => {
                 links += 1;
-                // As the kernel (path_resolution(7)).
+                // The limit of the kernel (path_resolution(7)).
                 if links > 40 {
                     return Err(io::Error::from_raw_os_error(
                         nix::errno::Errno::ELOOP as i32,
@@ -133,8 +133,8 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// `FOLDER/NAME/{vol_data.json,globalmount}`: NAME is the PV's in the older layout, else a hash
-    /// of the handle.
+    /// `DIRECTORY/NAME/{vol_data.json,globalmount}`: NAME is the PV's in the older layout, else a
+    /// hash of the handle.
     fn scan_staged(&mut self, folder: &HostPath, name_is_pv: bool) -> Result<(), KubeletError> {
         for name in self.list(folder)? {
             let at = folder.join(&name);
@@ -219,12 +219,12 @@ impl Scan<'_> {
         volume
     }
 
-    /// None: no such record, or one that makes no sense, which is a warning.
+    /// None: no such record, or one that cannot be parsed, which is a warning.
     fn read_record(&mut self, path: &HostPath) -> Option<(VolumeData, HostPath)> {
         let read = self.read(path).map_err(RecordError::Read);
         match read.and_then(|text| parse_volume_data(&text)) {
             Ok(data) => Some((data, path.clone())),
-            // A folder that is being made or removed has no record yet, or no more.
+            // A directory that is being created or removed has no record.
             Err(RecordError::Read(error)) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
                 self.warnings.push(format!("{path}: {error}"));
@@ -252,7 +252,7 @@ impl Scan<'_> {
         Ok(text)
     }
 
-    /// Names of the folders in a folder, sorted; links are not followed. No such folder: none.
+    /// Names of subdirectories, sorted; links are not followed. Empty without the directory.
     fn list(&self, path: &HostPath) -> Result<Vec<Vec<u8>>, KubeletError> {
         self.list_matching(path, |kind| kind.is_dir())
     }
@@ -281,7 +281,7 @@ impl Scan<'_> {
         let mut names = Vec::new();
         for entry in entries {
             let entry = entry.map_err(wrong)?;
-            // From the directory itself (d_type): the entry is not touched.
+            // The type is in the directory itself (d_type): the entry is not accessed.
             if entry.file_type().is_ok_and(|kind| wanted(&kind)) {
                 names.push(entry.file_name().as_bytes().to_vec());
             }

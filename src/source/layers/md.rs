@@ -15,7 +15,7 @@ pub(crate) fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError>
     };
     for entry in std::fs::read_dir(root.at(&dir)).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // A member whose name is no UTF-8 does not exist: the kernel makes them of device names.
+        // A name that is no UTF-8 does not occur: the kernel builds it from device names.
         if let Some(name) = entry
             .file_name()
             .to_str()
@@ -89,7 +89,7 @@ struct MdAttributes<'a> {
 }
 
 impl MdAttributes<'_> {
-    /// None where there is no such attribute, or it is empty.
+    /// None if there is no such attribute, or it is empty.
     fn text(&self, name: &str) -> Result<Option<String>, LayerError> {
         let path = format!("{}/{name}", self.dir);
         match self.root.read(&path) {

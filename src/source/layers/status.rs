@@ -2,12 +2,12 @@
 
 use crate::model::block::{Extent, LayerState, Multipath, MultipathPath, ThinPool};
 
-/// Names the line that makes no sense.
+/// Contains the line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("device-mapper status `{0}` makes no sense")]
 pub struct StatusParseError(pub String);
 
-/// A device's state is that of the first of its targets that can be judged.
+/// The state of a device is that of its first target that has a state.
 pub(crate) fn parse(lines: &str) -> Result<LayerState, StatusParseError> {
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
         let bad = || StatusParseError(line.chars().take(200).collect());
@@ -27,10 +27,10 @@ pub(crate) fn parse(lines: &str) -> Result<LayerState, StatusParseError> {
     Ok(LayerState::Plain)
 }
 
-/// More pieces than any real logical volume has; beyond it the mapping is not kept.
+/// No real logical volume has more pieces; a longer mapping is dropped.
 const MAX_EXTENTS: usize = 1024;
 
-/// At least one target, and all of them linear.
+/// Whether there is at least one target, and all are linear.
 pub(crate) fn is_all_linear(lines: &str) -> bool {
     let mut kinds = lines
         .lines()
@@ -40,8 +40,8 @@ pub(crate) fn is_all_linear(lines: &str) -> bool {
     kinds.peek().is_some() && kinds.all(|kind| kind == Some("linear"))
 }
 
-/// `START LENGTH linear MAJOR:MINOR OFFSET` (linear_status(), drivers/md/dm-linear.c). No lines:
-/// nothing is known of it.
+/// `START LENGTH linear MAJOR:MINOR OFFSET` (linear_status(), drivers/md/dm-linear.c). Without
+/// lines, the mapping is unknown.
 pub(crate) fn parse_linear(lines: &str) -> Result<LayerState, StatusParseError> {
     let mut extents = Vec::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {

@@ -1,5 +1,5 @@
-//! The seam to the system: runs programs, gives jobs to workers, reads one file. Tests replace it
-//! by drives that hang for a day.
+//! The interface to the system: runs programs, gives jobs to workers, reads one file. Tests replace
+//! it with drives that hang for a day.
 
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ use crate::source::jobs::{Job, JobResult};
 
 static RUNTIME_STATUS: BlockingLane = BlockingLane::new();
 static SMARTCTL_FILE: BlockingLane = BlockingLane::new();
-/// For one attribute of sysfs.
+/// Time-out for reading one attribute of sysfs.
 const RUNTIME_STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) trait Backend: Clone + Send + Sync + 'static {
@@ -35,7 +35,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     fn is_suspended(&self, device: HostPath) -> impl Future<Output = Option<bool>> + Send;
 
     /// Identifies one version of a program file. None: there is no such file, or its disk does not
-    /// answer.
+    /// respond.
     fn file_stamp(&self, program: PathBuf) -> impl Future<Output = Option<FileStamp>> + Send;
 }
 
@@ -78,8 +78,8 @@ impl Backend for HostBackend {
     }
 }
 
-/// From sysfs, where nothing blocks: runtime_status_show(), drivers/base/power/sysfs.c, takes no
-/// lock. None: unknown.
+/// From sysfs, where reading does not block: runtime_status_show(), drivers/base/power/sysfs.c,
+/// takes no lock. None: unknown.
 fn read_suspended(root: &HostRoot, device: &HostPath) -> Option<bool> {
     let name = device.as_path().file_name()?.to_str()?;
     let status = root.at(format!(
@@ -87,7 +87,7 @@ fn read_suspended(root: &HostRoot, device: &HostPath) -> Option<bool> {
     ));
     match std::fs::read_to_string(status) {
         Ok(status) => Some(status.trim() == "suspended"),
-        // A kernel without runtime power management, or a device that has none.
+        // The kernel, or this device, has no runtime power management.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(false),
         Err(_) => None,
     }

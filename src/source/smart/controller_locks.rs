@@ -1,6 +1,6 @@
-//! Locks for RAID controllers: one smartctl at a time for each slot, for queries of its disk and
-//! for enumeration alike, until that smartctl has exited. A controller that serves one program at a
-//! time has a lock of its own.
+//! Locks for RAID controllers: one smartctl at a time for each slot, both for queries of its disk
+//! and for enumeration, until that smartctl has exited. A controller that serves one program at a
+//! time has a separate lock.
 //!
 //! May not enter: block devices of the kernel. The kernel reuses their names, and a new drive must
 //! not wait for a process that hangs on the old one.

@@ -1,24 +1,24 @@
-//! RAID controllers that hide their physical disks from the kernel: which there are, and how
-//! smartctl reaches what is behind them.
+//! RAID controllers that hide their physical disks from the kernel: finds them, and determines how
+//! smartctl reaches the disks behind them.
 //!
-//! In: /sys/class/scsi_host, /sys/class/scsi_device, /sys/class/scsi_generic, in a worker. Out: a
-//! `Controller` each. `enumerate` asks for the disks.
+//! In: /sys/class/scsi_host, /sys/class/scsi_device, /sys/class/scsi_generic, in a worker. Out: one
+//! `Controller` each. `enumerate` queries the disks.
 //!
-//! How, by driver (smartctl(8), -d; os_linux.cpp):
-//! - megaraid_sas: `megaraid,N` on /dev/bus/HOST, a name that smartctl takes apart itself. N is the
+//! The access, by driver (smartctl(8), -d; os_linux.cpp):
+//! - megaraid_sas: `megaraid,N` on /dev/bus/HOST, a name that smartctl parses itself. N is the
 //!   firmware's number, 0 to 127 with gaps of any size (a backplane's begin at 8 or 32), so all are
-//!   asked; one that is not there answers within milliseconds, without any disk.
+//!   queried; a missing one is reported within milliseconds, without access to a disk.
 //! - hpsa, smartpqi, cciss: `cciss,N` on the controller's own node (SCSI type 12). N counts the
-//!   controller's list of physical devices from 0, enclosures among them: eight in a row that are
-//!   no disk end it.
+//!   controller's list of physical devices from 0, including enclosures: eight in a row that are no
+//!   disk end it.
 //! - arcmsr: `areca,N`, `areca,N/E` on the controller's own node (SCSI type 3). Slots from 1 in up
 //!   to 8 enclosures: 24 empty ones in a row end an enclosure, two empty enclosures in a row end
-//!   it. Controllers without enclosures have the first only.
+//!   it. Controllers without enclosures have only the first.
 //! - 3w-9xxx, 3w-sas, 3w-xxxx: `3ware,N` on /dev/twaN, twlN, tweN, whose N counts the driver's
 //!   controllers. Ports from 0; 32 empty ones in a row end it.
-//! - aacraid: `aacraid,H,L,ID`, H being the driver's number of the controller (`unique_id`). The
+//! - aacraid: `aacraid,H,L,ID`, where H is the driver's number of the controller (`unique_id`). The
 //!   kernel has each physical disk as a SCSI device of a channel other than 0, without a block
-//!   device: those are asked.
+//!   device: those are queried.
 
 pub(crate) mod enumerate;
 #[cfg(test)]
@@ -53,7 +53,7 @@ impl ControllerKind {
         })
     }
 
-    /// smartctl's word.
+    /// The name in smartctl's options.
     pub(crate) fn name(self) -> &'static str {
         match self {
             ControllerKind::Megaraid => "megaraid",
@@ -70,13 +70,13 @@ pub struct Controller {
     pub kind: ControllerKind,
     /// Number of the SCSI host.
     pub host: u32,
-    /// What smartctl is given; None: there is no such node, and `missing` says what to do.
+    /// smartctl's device argument; None: there is no such node, and `device_error` explains why.
     pub device: Option<HostPath>,
     pub device_error: Option<String>,
     pub pci: Option<String>,
-    /// The `-d` of each place that may hold a disk, in groups of neighbours.
+    /// The `-d` of each slot that may contain a disk, in groups of neighbors.
     pub slot_groups: Vec<Vec<String>>,
-    /// SCSI devices of the host that the kernel knows: when they change, the disks may have.
+    /// SCSI devices of the host in the kernel: when they change, the disks may have changed.
     pub devices: Vec<String>,
 }
 
@@ -101,8 +101,8 @@ pub(crate) enum FindError {
     ListHosts(#[source] std::io::Error),
 }
 
-/// In a worker: sysfs can wait for a device. The error: nothing is known, and no controller is
-/// gone.
+/// Runs in a worker: sysfs may wait for a device. The error: the result is unknown, and no
+/// controller counts as removed.
 pub(crate) fn find(root: &HostRoot) -> Result<Vec<Controller>, FindError> {
     let reader = SysfsReader::new(root);
     let names = match reader.try_list(HOSTS) {
@@ -118,7 +118,7 @@ pub(crate) fn find(root: &HostRoot) -> Result<Vec<Controller>, FindError> {
         .collect();
     hosts.sort();
     let known = |(host, driver): &(u32, String)| {
-        // 3ware's nodes are numbered by driver.
+        // 3ware's nodes are numbered per driver.
         let rank = hosts
             .iter()
             .filter(|(other, same)| same == driver && other < host)
@@ -184,7 +184,7 @@ fn read_controller(
             };
             (Some(HostPath::new(format!("/dev/tw{letter}{rank}"))), None)
         }
-        // smartctl opens /dev/aacH, whatever it is given.
+        // smartctl opens /dev/aacH, whatever its device argument is.
         ControllerKind::Aacraid => (
             Some(HostPath::new(format!(
                 "/dev/aac{}",
@@ -235,7 +235,7 @@ fn areca_slot(slot: u32, enclosure: u32) -> String {
     }
 }
 
-/// aacraid numbers its controllers itself, and its nodes by that number (aac_probe_one(),
+/// aacraid numbers its controllers itself, and uses that number for its nodes (aac_probe_one(),
 /// aac_cfg_open(), drivers/scsi/aacraid/linit.c).
 fn aacraid_adapter(reader: &SysfsReader<'_>, host: u32, rank: usize) -> u64 {
     let told = reader

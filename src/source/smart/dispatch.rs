@@ -56,7 +56,7 @@ impl<W: Backend> SmartSource<W> {
                 return Some(when);
             }
             if self.in_flight >= self.settings.at_once {
-                // The end of a running query continues.
+                // It continues when the running query ends.
                 return None;
             }
             if !at_stuck_limit || self.plans.get(&drive).is_some_and(Plan::is_responsive) {
@@ -76,7 +76,7 @@ impl<W: Backend> SmartSource<W> {
             plan.target.transport,
         );
         let given = self.configured_type(&plan.target).map(str::to_owned);
-        // The end of the process that holds the lock continues.
+        // It continues when the process that holds the lock ends.
         let Some((slot_lock, controller_lock)) = self.lock_target(&plan.target, given.as_deref())
         else {
             return;
@@ -227,14 +227,14 @@ impl<W: Backend> SmartSource<W> {
         }
     }
 
-    /// The device name belongs to another drive.
+    /// Requests a scan: the device name belongs to another drive.
     pub(super) fn request_inventory(&self) {
-        // Fails when no source listens: then no source scans either.
+        // Fails if no source listens: then no source scans either.
         let _ = self.context.requests.send(SourceRequest::Inventory);
     }
 
-    /// The enumeration of a controller hangs at slots. Where a slot holds a known drive, that drive
-    /// is marked stuck.
+    /// Handles slots at which the enumeration of a controller hangs. If a slot contains a known
+    /// drive, that drive is marked stuck.
     pub(super) async fn mark_stuck_slots(
         &mut self,
         controller: &str,
@@ -298,6 +298,6 @@ impl<W: Backend> SmartSource<W> {
     }
 }
 
-/// The locks of one run of smartctl: of the slot, which is held until smartctl has exited, even
-/// when it cannot be killed, and of the controller.
+/// The locks of one run of smartctl: of the slot, which is held until smartctl has exited, even if
+/// it cannot be killed, and of the controller.
 pub(super) type QueryLocks = (Option<ControllerLockGuard>, Option<ControllerLockGuard>);

@@ -1,4 +1,4 @@
-//! Has NVMe controllers announce health events, where the configuration allows it. A reset clears
+//! Makes NVMe controllers announce health events, where the configuration allows it. A reset clears
 //! the setting, so it is checked again from time to time.
 //!
 //! In: the plans. Out: log messages only; the events arrive through `source::events`. Without
@@ -129,7 +129,7 @@ impl NvmeEventSetup {
                     .run_job(format!("events of {controller}"), job, timeout)
                     .await;
                 let result = match outcome {
-                    // The controller is not asked again until the worker that hangs has ended.
+                    // The controller is not queried again until the stuck worker has ended.
                     WorkerOutcome::Stuck {
                         late: Some(late), ..
                     } => late_answer(late, nvme_events_result).await,

@@ -16,7 +16,7 @@ use crate::model::source_update::SmartTarget;
 use crate::source::context::SmartSettings;
 use crate::source::smart::query::ReadScope;
 
-/// The longest interval between queries of a drive that does not answer.
+/// The longest interval between queries of a drive that does not respond.
 const MAX_BACKOFF: Duration = Duration::from_secs(3600);
 /// Failures raise the shortest interval between two queries by this factor at most.
 const MAX_FLOOR_FACTOR: u32 = 16;
@@ -28,12 +28,12 @@ const SELF_TEST_FIRST_POLL: Duration = Duration::from_secs(5);
 const SELF_TEST_POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// The pause after a full reading failed.
 const FULL_RETRY_INTERVAL: Duration = Duration::from_secs(3600);
-/// Intervals vary by this many thousandths in both directions, so that drives do not stay in step.
+/// Random variation of intervals, in thousandths, so that queries of drives do not coincide.
 const JITTER_PERMILLE: u64 = 100;
 /// The longest interval between full readings of a drive that hangs at them.
 const MAX_FULL_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What runs for a drive.
+/// The process that runs for a drive.
 #[derive(Debug)]
 pub(crate) enum QueryState {
     Idle,
@@ -54,7 +54,7 @@ pub(crate) struct Plan {
     pub state: QueryState,
     /// A self-test of an admin that waits to be started.
     pub pending_self_test: Option<SelfTestKind>,
-    /// What earlier queries have shown.
+    /// Results of earlier queries that shape the next one.
     pub hints: QueryHints,
     due: Instant,
     /// When the last query was started.
@@ -63,7 +63,7 @@ pub(crate) struct Plan {
     requery: bool,
     /// Consecutive failed queries.
     consecutive_failures: u32,
-    /// The last query timed out: kernel errors that it caused are no reason for another query.
+    /// The last query timed out: kernel errors that it caused do not trigger another query.
     last_timed_out: bool,
     /// Counts queries; varies the jitter.
     round: u64,
@@ -112,7 +112,7 @@ impl Plan {
             self_test_started: false,
         };
         if let Some(answered) = plan.target.last_response {
-            // When the clock was set back, the age is zero and the wait is a whole interval.
+            // If the clock was set back, the age is zero and the wait is a whole interval.
             let age = Duration::try_from(now.duration_since(answered)).unwrap_or_default();
             plan.due = at + plan.interval(settings).saturating_sub(age);
         }
@@ -152,7 +152,7 @@ impl Plan {
         }
     }
 
-    /// When the next query may start. None: the passing of time alone does not start one.
+    /// When the next query may start. None: no query starts without another event.
     pub(crate) fn due(&self, settings: &SmartSettings) -> Option<Instant> {
         if !self.wanted || self.target.asleep || !matches!(self.state, QueryState::Idle) {
             return None;
@@ -160,7 +160,8 @@ impl Plan {
         let floor = if self.self_test_started {
             SELF_TEST_FIRST_POLL
         } else {
-            // The kernel's errors of a drive that does not answer trigger queries only so often.
+            // The kernel's errors of a drive that does not respond trigger only a limited number of
+            // queries.
             let shortest = settings.shortest_interval;
             Backoff::new(shortest, shortest * MAX_FLOOR_FACTOR).delay(self.consecutive_failures)
         };
@@ -223,7 +224,7 @@ impl Plan {
             SmartResponse::Failed { .. } | SmartResponse::TimedOut { .. } => {
                 self.consecutive_failures = self.consecutive_failures.saturating_add(1);
                 if full {
-                    // A single slow page may hang: quick queries go on.
+                    // A single slow page may hang: quick queries continue.
                     self.hints.full_due =
                         Some(at + FULL_RETRY_INTERVAL.min(settings.slow_interval));
                 }
@@ -244,8 +245,8 @@ impl Plan {
         };
     }
 
-    /// A full reading timed out. A quick query follows at once: only when that fails too does the
-    /// drive count as not answering.
+    /// A full reading timed out. A quick query follows at once: only if that fails too does the
+    /// drive count as not responding.
     pub(crate) fn retry_quick(&mut self, settings: &SmartSettings, at: Instant) {
         self.state = QueryState::Idle;
         self.requery = false;
@@ -293,7 +294,7 @@ impl Plan {
         if full {
             self.defer_full(settings, at);
         }
-        // The quick pages may well be readable.
+        // The quick pages may still be readable.
         let wait = if quick_is_left {
             Duration::ZERO
         } else {
@@ -336,7 +337,7 @@ impl Plan {
 
 /// Within 10 % of `base`, the same for the same drive and round.
 pub(crate) fn jitter(base: Duration, drive: &str, round: u64) -> Duration {
-    // Folded: the hash's low bits alone are poor.
+    // Folded: the low bits of the hash vary too little.
     let hash = fnv1a_64(drive.bytes().chain(round.to_le_bytes()));
     let thousandths = 1000 - JITTER_PERMILLE + (hash ^ hash >> 32) % (2 * JITTER_PERMILLE + 1);
     base.mul_f64(f64::from(u32::try_from(thousandths).unwrap_or(1000)) / 1000.0)

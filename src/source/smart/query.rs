@@ -1,11 +1,11 @@
-//! Runs one smartctl query of one drive and interprets its end.
+//! Runs one smartctl query of one drive and interprets its result.
 //!
 //! In: how to reach the drive, the scope. Out: a `QueryResponse`, or the smartctl process that
 //! cannot be killed. May not enter: when to query.
 //!
-//! The scope (smartctl(8)). A full query once a `slow_interval`: `-x`, everything, with the text
-//! output and without white space (`--json=co`). Otherwise a quick query of what decides the
-//! verdict, by protocol:
+//! The scope (smartctl(8)). Once per `slow_interval`, a full query: `-x`, everything, with the text
+//! output and without white space (`--json=co`). Otherwise a quick query of the data that decides
+//! the verdict, by protocol:
 //! - ATA: `-i -H -c -A -l xerror,error -l xselftest,selftest`. The extended logs, as with `-x`:
 //!   newer drives leave the summary log empty, and a count from alternating logs would seem to
 //!   jump. Not: device statistics, pending defects, SCT, phy counters, log directories.
@@ -14,11 +14,11 @@
 //! - NVMe: `-x`, which equals `-a` there: one health page, the error log, and from 7.4 on the
 //!   self-test log.
 //!
-//! Values that only a full query reads hold until the next one (`SmartReport::carry_forward`).
+//! Values that only a full query reads are kept until the next one (`SmartReport::carry_forward`).
 //!
 //! `-n standby` always: a disk in standby is not woken; NVMe ignores it. The exit status is then 2,
-//! as for a drive that cannot be opened. `-n standby,3` would tell the two apart, but sets the bit
-//! of a wrong command line; the JSON message tells them apart in all versions.
+//! as for a drive that cannot be opened. `-n standby,3` would distinguish the two, but sets the bit
+//! of a wrong command line; the JSON message distinguishes them in all versions.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,10 +43,9 @@ pub(crate) struct Query {
     pub device_type: Option<String>,
     pub scope: ReadScope,
     pub timeout: Duration,
-    /// The expected serial number. None where the system does not know the number of the drive
-    /// itself (behind a USB bridge).
+    /// The expected serial number. None if only the number of a USB bridge is available.
     pub serial: Option<String>,
-    /// Whether to try `-d sat` when smartctl does not know the bridge.
+    /// Whether to try `-d sat` if smartctl does not support the bridge.
     pub try_sat: bool,
 }
 
@@ -72,7 +71,7 @@ pub(crate) struct QueryResponse {
     pub device_type: Option<String>,
     /// The fallback device type was tried. It need not be tried again.
     pub fallback_tried: bool,
-    /// Another drive answered: the device name now belongs to another drive.
+    /// Another drive responded: the device name now belongs to it.
     pub wrong_drive: bool,
 }
 
@@ -88,7 +87,7 @@ impl From<SmartResponse> for QueryResponse {
 }
 
 impl ReadScope {
-    /// By the protocol in the last full report, where known.
+    /// By the protocol in the last full report; None if there is none.
     pub(crate) fn quick_for(body: &Body) -> Option<ReadScope> {
         match body {
             Body::Ata(_) => Some(ReadScope::QuickAta),
@@ -101,7 +100,7 @@ impl ReadScope {
     fn arguments(self) -> &'static [&'static str] {
         match self {
             // With the text output, which alone has the firmware warnings of drivedb; compact, to
-            // make up for its size.
+            // compensate for its size.
             ReadScope::Full => &["--json=co", "-n", "standby", "-x"],
             ReadScope::QuickAta => &[
                 "-j",
@@ -153,7 +152,7 @@ pub(crate) fn smartctl_command(program: &Path, args: Vec<String>, timeout: Durat
 }
 
 /// The path of the host's device in this mount namespace, and the device type that smartctl needs
-/// with it. smartctl detects the type by the name below /dev only (os_linux.cpp,
+/// for it. smartctl detects the type only by the name below /dev (os_linux.cpp,
 /// autodetect_smart_device()).
 pub(crate) fn device_node(
     root: &HostRoot,
@@ -187,11 +186,11 @@ pub(crate) fn device_node(
     }
 }
 
-/// Runs a query. When smartctl does not know a USB bridge, it is tried once more with `-d sat`: a
-/// bridge that does not know the two ATA PASS-THROUGH commands of SAT rejects them as SCSI
-/// requires. Other types send vendor-specific commands, whose effect on an unknown bridge is
-/// undefined (smartctl(8) warns of usbcypress and usbjmicron,x; sntasmedia, sntjmicron and
-/// sntrealtek are similar). Only an admin may set them.
+/// Runs a query. If smartctl does not recognize a USB bridge, it is tried once more with `-d sat`:
+/// a bridge without the two ATA PASS-THROUGH commands of SAT rejects them as SCSI requires. Other
+/// types send vendor-specific commands, whose effect on an unknown bridge is undefined (smartctl(8)
+/// warns of usbcypress and usbjmicron,x; sntasmedia, sntjmicron and sntrealtek are similar). Only
+/// an admin may set them.
 pub(crate) async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome {
     let output = match run_smartctl(world, query.command(query.device_type.as_deref())).await {
         Ok(output) => output,
@@ -221,7 +220,7 @@ pub(crate) async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome 
             ..second
         },
         // A bridge that passes no command on rejects CHECK POWER MODE too, and smartctl reports
-        // that as SLEEP (ataprint.cpp). A disk that does sleep answers when it is awake.
+        // that as SLEEP (ataprint.cpp). A disk that really sleeps responds when it is awake.
         SmartResponse::Standby { .. } | SmartResponse::Failed { .. } => first,
         SmartResponse::NotApplicable { .. } | SmartResponse::TimedOut { .. } => QueryResponse {
             fallback_tried: true,
@@ -250,7 +249,7 @@ async fn run_smartctl<W: Backend>(world: &W, exec: Exec) -> Result<Output, Query
     Err(QueryOutcome::Response(response.into()))
 }
 
-/// The meaning of the output of one run.
+/// Interprets the output of one run.
 fn interpret(output: &Output, query: &Query) -> QueryResponse {
     let failed = |why: String| QueryResponse::from(SmartResponse::Failed { why });
     let parsed = check_output(output)
@@ -319,8 +318,8 @@ pub(crate) fn identity(output: &Output) -> Result<Identity, OutputError> {
     parse::identity(&output.stdout).map_err(OutputError::Invalid)
 }
 
-/// Equal without white space (udev writes `_` for it), or one is a part of the other: SCSI INQUIRY
-/// and udev truncate serial numbers.
+/// Whether two serial numbers are equal without white space (udev writes `_` for it), or one
+/// contains the other: SCSI INQUIRY and udev truncate serial numbers.
 pub(crate) fn serials_match(expected: &str, actual: &str) -> bool {
     let plain = |text: &str| {
         text.chars()

@@ -32,8 +32,8 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(600);
 /// Changes come in bursts.
 const SETTLE: Duration = Duration::from_secs(2);
 const ENUMERATE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
-/// A slot that had a disk and is empty is checked again after so many of the shortest intervals: a
-/// minute.
+/// A slot that had a disk and is empty is checked again after this many of the shortest intervals:
+/// a minute.
 const CONFIRM_AFTER_INTERVALS: u32 = 2;
 /// The earliest enumeration after a failure, an incomplete result or a lost disk.
 const ENUMERATE_RETRY_INTERVAL: Duration = Duration::from_secs(600);
@@ -106,8 +106,8 @@ impl RaidMembers {
         self.discovery_due = self.discovery_due.min(at + SETTLE);
     }
 
-    /// Enumerates all controllers, but not within `shortest` of the last time: the kernel does not
-    /// see changes behind a controller.
+    /// Enumerates all controllers, but not within `shortest` of the last time. The kernel does not
+    /// report changes behind a controller.
     pub(crate) fn refresh(&mut self, shortest: Duration, at: Instant) {
         self.discover_soon(at);
         for state in self.controllers.values_mut() {
@@ -115,7 +115,7 @@ impl RaidMembers {
         }
     }
 
-    /// A disk of a controller did not answer: it may have been removed.
+    /// A disk of a controller did not respond: it may have been removed.
     pub(crate) fn recheck_slot(&mut self, target: &SmartTarget, at: Instant) {
         let Some(slot) = &target.device_type else {
             return;
@@ -188,7 +188,7 @@ impl RaidMembers {
             };
             let controller_lock = match state.controller.kind == ControllerKind::Areca {
                 true => match locks.lock_controller(device) {
-                    // The end of the running query continues.
+                    // It continues when the running query ends.
                     None => continue,
                     controller_lock => controller_lock,
                 },
@@ -262,7 +262,7 @@ impl RaidMembers {
                     Ok(_) if enumerated.incomplete => ENUMERATE_RETRY_INTERVAL,
                     Ok(_) => ENUMERATE_INTERVAL,
                 };
-                // A change during the enumeration has made it due already.
+                // A change during the enumeration has already made it due.
                 state.due = if state.due > at
                     || state.last_enumerated.is_none_or(|asked| state.due <= asked)
                 {

@@ -3,7 +3,7 @@
 //! In: the command and the expected serial number. Out: smartctl's own sentence, or a
 //! `SelfTestError`.
 //!
-//! The result is only in the text output, hence `--json=o`. smartctl prints `Testing has begun.`
+//! Only the text output has the result: therefore `--json=o`. smartctl prints `Testing has begun.`
 //! (ATA), `Short Background Self Test has begun` (SCSI) or `Self-test has begun` (NVMe, from 7.4
 //! on). Older versions ignore `-t` for NVMe without a message and exit with 0, so only that
 //! sentence counts as success.
@@ -24,7 +24,7 @@ use crate::source::smart::tasks::TASK_LOST;
 
 /// Starting a test takes one or two commands.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest quotation of smartctl.
+/// Maximum length of a quotation from smartctl.
 const MAX_TEXT_LENGTH: usize = 400;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) enum SelfTestStartResult {
     Stuck(UnkillableChild),
 }
 
-/// Why no self-test was started, in words for the admin.
+/// Why no self-test was started, as text for the admin.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SelfTestError {
     #[error("SMART data is not read here: {0}")]
@@ -63,10 +63,10 @@ pub(crate) enum SelfTestError {
     Output(OutputError),
     #[error("the drive does not report its serial number")]
     NoSerial,
-    /// The device name belongs to another drive by now.
+    /// The device name now belongs to another drive.
     #[error("another drive answered: serial number {actual} instead of {expected}")]
     WrongDrive { expected: String, actual: String },
-    /// smartctl's own words.
+    /// The message of smartctl.
     #[error("{0}")]
     Refused(String),
     #[error(
@@ -91,8 +91,8 @@ pub(crate) fn start_command(
     command(program, &device, device_type, &options)
 }
 
-/// Reads the identity. The kernel gives a device name to another drive as soon as the one before is
-/// removed.
+/// Reads the identity: the kernel gives a device name to another drive as soon as the previous one
+/// is removed.
 pub(crate) fn identify_command(program: &Path, device: &Path, device_type: Option<&str>) -> Exec {
     command(program, device, device_type, &["-j", "-i"])
 }

@@ -1,6 +1,6 @@
 //! Checks smartctl itself: the file exists, it starts, and its version writes JSON.
 //!
-//! In: its path. Out: its version, or the reason in words. The result is a state of this source,
+//! In: its path. Out: its version, or the reason as text. The result is a state of this source,
 //! never of a drive.
 
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
-//! The helper that runs one checker: opens the devices read-only, makes the loops, and keeps the
+//! The helper that runs one checker: opens the devices read-only, creates the loops, and runs the
 //! checker in its jail.
 //!
-//! In, one line each: `RunnerRequest`. Out, one line each: `RunnerEvent`. The end of its standard
-//! input ends the checker and the helper. It works in a mount namespace of its own, whose /dev has
-//! only the nodes that it makes: it needs no other /dev, and nothing else sees these nodes.
+//! In, one line each: `RunnerRequest`. Out, one line each: `RunnerEvent`. When its standard input
+//! closes, the checker and the helper end. It has its own mount namespace, whose /dev has only the
+//! nodes that it creates: it needs no others, and these are visible nowhere else.
 
 use std::fs::File;
 use std::io::{self, BufRead};
@@ -63,10 +63,10 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
                 _ => return Ok(()),
             }
             let (run, left) = opened.run(root, &order, &mut output);
-            // The daemon may have gone; a hanging checker is waited for all the same.
+            // The daemon may have exited; the helper still waits for a hanging checker.
             let told = write_json_line(&mut output, &RunnerEvent::Finished(Box::new(run)));
-            // Its loops go with it; who waits for us waits for it. The devices are closed after
-            // that: closing one that does not answer may take as long.
+            // The loops disappear with the checker. The devices are closed after that: closing one
+            // that does not respond may also take long.
             let gone = left.map_or(Ok(()), wait_for_exit);
             drop(opened);
             told.and(gone)
@@ -96,13 +96,13 @@ fn enter_private_dev(root: &HostRoot, command: Option<&Path>) -> Result<(), Errn
 /// Waits for the exit of a checker that could not be killed.
 fn wait_for_exit(mut left: JailedProcess) -> io::Result<()> {
     while left.try_wait(|_| ())?.is_none() {
-        // Nothing but time to wait for: its pipes are of no more use.
+        // Only sleeps: the pipes are no longer used.
         nix::poll::poll(&mut [], 500_u16).map_err(io::Error::from)?;
     }
     Ok(())
 }
 
-/// The devices that the checker reads, kept open.
+/// The devices that the checker reads, held open.
 struct OpenDevices {
     nodes: Vec<DeviceNode>,
     loops: Vec<ReadOnlyLoop>,
@@ -110,7 +110,7 @@ struct OpenDevices {
     _devices: Vec<File>,
 }
 
-/// Why there can be no run.
+/// Why no run is possible.
 #[derive(Debug, thiserror::Error)]
 enum OpenError {
     #[error("{name} is not installed: install the package {package} ({} is not there)", command.display())]
@@ -155,7 +155,7 @@ impl OpenDevices {
             if !is_same_device(root, device) {
                 return Err(OpenError::Replaced(device.name.clone(), device.dev));
             }
-            // In this folder backing_file shows only our mark.
+            // In this directory, backing_file is only our own name.
             let dir = Path::new(DEV_DIR).join(number.to_string());
             std::fs::create_dir(&dir).map_err(|error| OpenError::Directory(dir.clone(), error))?;
             if order.mode == Mode::Unmounted && in_use(&dir, device.dev).map_err(named)? {
@@ -164,7 +164,7 @@ impl OpenDevices {
             let backing =
                 loops::open_node(&dir, BACKING_NODE_NAME, device.dev, O_CLOEXEC).map_err(named)?;
             if order.filesystem == Filesystem::Ext4 {
-                // Through its page cache, where the mounted filesystem's metadata is.
+                // Through its page cache, which has the mounted filesystem's metadata.
                 opened.nodes.push(DeviceNode {
                     name: device.name.clone(),
                     dev: device.dev,
@@ -237,7 +237,7 @@ impl OpenDevices {
                 .bytes_per_second
                 .filter(|_| order.mode != Mode::Frozen),
         };
-        // A daemon that has gone has closed our input as well.
+        // If the daemon has exited, our input is closed too.
         let mut phase = |phase: &str| {
             drop(write_json_line(
                 output,
@@ -254,12 +254,12 @@ impl OpenDevices {
                 invalid_because: &mut void,
             },
         );
-        // The loop's name is of no interest, and another one each time.
+        // The loop's name is of no interest and changes each time.
         done.run.command = order.command_line();
         (done.run, done.unkillable)
     }
 
-    /// Why the data read is invalid.
+    /// Why the read data is invalid.
     fn invalid_reason(&self, root: &HostRoot, order: &RunRequest) -> Option<String> {
         for (number, device) in std::iter::once(&order.device)
             .chain(&order.members)
@@ -281,7 +281,7 @@ impl OpenDevices {
     }
 }
 
-/// Whether `dev` is still the device of that name.
+/// Whether `dev` is still the device with that name.
 fn is_same_device(root: &HostRoot, device: &Device) -> bool {
     let link = std::fs::read_link(root.at(format!("/sys/dev/block/{}", device.dev)));
     link.is_ok_and(|path| {
@@ -290,8 +290,8 @@ fn is_same_device(root: &HostRoot, device: &Device) -> bool {
     })
 }
 
-/// Whether somebody (a mount in whatever namespace, a layer above it) claims it for himself:
-/// open(2), O_EXCL on block devices. We do not keep the claim.
+/// Whether a mount in any namespace, or a layer above the device, has claimed it: open(2), O_EXCL
+/// on block devices. The claim is released at once.
 fn in_use(dir: &Path, dev: DevNo) -> Result<bool, LoopError> {
     match loops::open_node(dir, BACKING_NODE_NAME, dev, O_EXCL | O_CLOEXEC) {
         Ok(_) => Ok(false),

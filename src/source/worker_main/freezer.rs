@@ -1,9 +1,9 @@
-//! The helper that holds a filesystem's writers. It makes sure that nothing needs the filesystem
-//! and that it outlives the daemon, freezes, and thaws in every case: on request, at the end of the
-//! pipe (the daemon's death), at SIGTERM and similar signals, at the limit.
+//! The helper that holds a filesystem's writers. It checks that nothing essential needs the
+//! filesystem and that it outlives the daemon, freezes, and thaws in every case: on request, when
+//! the pipe closes (the daemon's death), at SIGTERM and similar signals, at the limit.
 //!
 //! In, one line each: `FreezerRequest`. Out, one line each: `FreezerEvent`. While writers are held
-//! it writes only to its pipe and to its intent in /run, which exists already; it opens, allocates
+//! it writes only to its pipe and to its intent in /run, which already exists; it opens, allocates
 //! and logs nothing. PDEATHSIG could not replace the pipe: it fires when the *thread* that started
 //! the helper ends.
 
@@ -39,13 +39,14 @@ use crate::source::checks::freezer::refusal::{
 use crate::source::checks::freezer::{FreezeRequest, intent_name};
 use crate::source::mounts;
 
-/// Longest order, in bytes: two paths of PATH_MAX, each byte escaped.
+/// Maximum length of a request, in bytes: two paths of PATH_MAX, each byte escaped.
 const MAX_REQUEST: usize = 64 * 1024;
-/// Between two attempts to compare the mount tables of two processes; one may change meanwhile.
+/// Maximum number of attempts to enter the host's mount namespace: mount tables may change during
+/// their comparison.
 const MAX_ATTEMPTS: usize = 5;
 
-/// The main function of the process. `needed`: what must not be frozen for the daemon, as the
-/// daemon sees it.
+/// The main function of the process. `needed`: paths of the daemon whose filesystems must not be
+/// frozen.
 pub(crate) fn serve(root: &HostRoot, needed: impl Iterator<Item = OsString>) -> io::Result<()> {
     let parent = getppid();
     silence_stderr()?;
@@ -70,19 +71,19 @@ pub(crate) fn serve(root: &HostRoot, needed: impl Iterator<Item = OsString>) -> 
     send(&said)
 }
 
-/// Standard error may be a file on what is frozen, and so may a core dump.
+/// Redirects standard error and disables core dumps: both may write to the frozen filesystem.
 fn silence_stderr() -> io::Result<()> {
     nix::unistd::dup2_stderr(File::options().write(true).open("/dev/null")?)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-    // A name of 15 bytes at most, for ps(1).
+    // A name of at most 15 bytes, for ps(1).
     let _ = nix::sys::prctl::set_name(c"diskvitals-frz");
-    // The last to go when memory is short. Needs CAP_SYS_RESOURCE, which the unit does not give:
-    // there it is as likely to go as the daemon (OOMScoreAdjust).
+    // The last process to be killed when memory is short. Needs CAP_SYS_RESOURCE, which the unit
+    // does not grant: there it keeps the daemon's score (OOMScoreAdjust).
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     Ok(())
 }
 
-/// Reads a line byte by byte: poll(2) must see whatever follows.
+/// Reads a line byte by byte: poll(2) must find all later input in the pipe.
 fn read_request() -> io::Result<Vec<u8>> {
     let (mut line, mut byte) = (Vec::new(), [0]);
     loop {
@@ -117,7 +118,7 @@ fn failed(why: impl Into<String>) -> FreezerEvent {
     FreezerEvent::Failed { why: why.into() }
 }
 
-/// An error: nothing was frozen.
+/// An error: nothing is frozen.
 fn prepare_and_freeze(
     root: &HostRoot,
     order: &FreezeRequest,
@@ -162,8 +163,8 @@ fn prepare_and_freeze(
     freeze(order, &mounted, &signals, &noted, parent)
 }
 
-/// From the call that freezes to the one that thaws, nothing here may wait, allocate much, or touch
-/// any file but the pipe and the note.
+/// From the call that freezes to the one that thaws, this code must not wait, allocate much, or
+/// access any file but the pipe and the intent.
 fn freeze(
     order: &FreezeRequest,
     mounted: &OpenMount,
@@ -180,12 +181,12 @@ fn freeze(
         return Err(remove_intent(noted, freeze_failure(errno, &order.mount)));
     }
     let freezing = monotonic().saturating_sub(began);
-    // Failing, the note says `asking`, and is thawed by as well.
+    // If this fails, the intent stays in the state `asking`, which is also thawed.
     let _ = noted.mark_frozen();
     let woken = if freezing > order.limit {
         None
     } else {
-        // Unread, the daemon does not know, and thaws by closing the pipe or by the limit.
+        // If it is not read, the daemon closes the pipe, or the limit is reached: both thaw.
         let _ = send(&FreezerEvent::Frozen {
             freeze_duration: freezing,
         });
@@ -195,9 +196,9 @@ fn freeze(
     let held = monotonic().saturating_sub(began);
     let late = matches!(woken, None | Some(WakeReason::Timeout));
     let early = match (thawed, woken) {
-        // Somebody else did (FITHAW asks for no owner).
+        // Another process has thawed it (FITHAW does not check the owner).
         (Err(Errno::EINVAL), _) => Some("somebody else thawed it".to_owned()),
-        // Left to a repair, as after a death: the note stays.
+        // A repair must thaw it, as after a death of this process: the intent stays.
         (Err(_), _) => std::process::exit(1),
         (Ok(()), None) => Some(format!(
             "freezing took {freezing:.1?}, longer than writers may be held ({:.1?})",
@@ -227,7 +228,7 @@ fn freeze(
 fn freeze_failure(errno: Errno, mount: &HostPath) -> FreezerEvent {
     match errno {
         Errno::EBUSY => FreezerEvent::AlreadyFrozen,
-        // No freeze_fs (tmpfs, FUSE), or no filesystem on a device at all.
+        // No freeze_fs (tmpfs, FUSE), or a filesystem without a device.
         Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENOTTY => refused(format!(
             "the filesystem at {mount} cannot be frozen ({errno})"
         )),
@@ -236,7 +237,7 @@ fn freeze_failure(errno: Errno, mount: &HostPath) -> FreezerEvent {
 }
 
 fn remove_intent(noted: &IntentFile, said: FreezerEvent) -> FreezerEvent {
-    // A note that stays costs a useless FITHAW at the next start.
+    // An intent that remains only costs a useless FITHAW at the next start.
     let _ = noted.remove();
     said
 }
@@ -264,7 +265,7 @@ pub(super) fn enter_host_mounts(root: &HostRoot) -> Result<(), HostMountsError> 
     result.map_err(HostMountsError)
 }
 
-/// A freeze that has not come back from the kernel, or one that was never thawed.
+/// Thaws what an earlier freezer left frozen. Fails while that freezer is still alive.
 fn thaw_earlier(intents: &Path, dev: DevNo) -> Result<(), FreezerEvent> {
     let found = intents::find(intents).map_err(refused_by)?;
     for earlier in found.iter().filter(|found| {
@@ -304,9 +305,9 @@ fn write_intent(order: &FreezeRequest, intents: &Path) -> Result<IntentFile, Fre
     IntentFile::create(intents, &intent_name(&order.check), &intent).map_err(refused_by)
 }
 
-/// What the daemon has where, by the kernel's numbers: what it calls `/var/lib/diskvitals` may be
-/// another folder for the host. Before the host's mount namespace is entered. Also the layers of
-/// which a container's root is made, which are paths of the host.
+/// The filesystems that the daemon needs, by device number, since its `/var/lib/diskvitals` may be
+/// another directory on the host. Called before the host's mount namespace is entered. Also returns
+/// the layers of a container's root, which are paths on the host.
 fn daemon_devices(needed: &[PathBuf]) -> (Vec<(DevNo, String)>, Vec<HostPath>) {
     let table = std::fs::read("/proc/self/mountinfo")
         .map(|text| mounts::parse(&text).0)
@@ -316,7 +317,7 @@ fn daemon_devices(needed: &[PathBuf]) -> (Vec<(DevNo, String)>, Vec<HostPath>) {
     let program = std::env::current_exe().ok();
     let mut devs = Vec::new();
     for path in needed.iter().chain(&program) {
-        // What is not there is on no filesystem.
+        // A path that does not exist is on no filesystem.
         let Ok(path) = path.canonicalize() else {
             continue;
         };
@@ -336,8 +337,8 @@ fn daemon_devices(needed: &[PathBuf]) -> (Vec<(DevNo, String)>, Vec<HostPath>) {
     (devs, layers)
 }
 
-/// In the host's mount namespace. What cannot be read is refused: it could be what the way back
-/// needs.
+/// Runs in the host's mount namespace. If anything cannot be read, the freeze is refused: the thaw
+/// might need it.
 fn read_host(
     needed: &[PathBuf],
     needed_devs: Vec<(DevNo, String)>,
@@ -360,7 +361,8 @@ fn read_host(
     });
     let needed = resolved.collect();
     let swaps = match std::fs::read("/proc/swaps") {
-        // Filename, and a header above (proc(5)); a kernel without swap has no such file.
+        // The first column; the first line is a header (proc(5)). A kernel without swap has no such
+        // file.
         Ok(swaps) => swaps
             .split(|byte| *byte == b'\n')
             .skip(1)
@@ -388,13 +390,13 @@ fn first_field(line: &[u8]) -> HostPath {
     )
 }
 
-/// Loop devices and the files beneath them (Documentation/ABI/stable/sysfs-block-loop).
+/// Loop devices and their backing files (Documentation/ABI/stable/sysfs-block-loop).
 fn list_loops() -> Result<Vec<(String, HostPath)>, FreezerEvent> {
     const BLOCK: &str = "/sys/class/block";
     let entries =
         std::fs::read_dir(BLOCK).map_err(|error| refused(format!("reading {BLOCK}: {error}")))?;
     let loops = entries.flatten().filter_map(|entry| {
-        // Missing where nothing is beneath.
+        // Missing if the device has no backing file.
         let file = std::fs::read(entry.path().join("loop/backing_file")).ok()?;
         let file = file.trim_ascii_end();
         let file = file.strip_suffix(b" (deleted)").unwrap_or(file);
@@ -406,5 +408,5 @@ fn list_loops() -> Result<Vec<(String, HostPath)>, FreezerEvent> {
     Ok(loops.collect())
 }
 
-/// Between two checks for the end of a process that is not a child: it is not reported.
+/// Interval of checks for the exit of a process that is not a child: the kernel does not report it.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);

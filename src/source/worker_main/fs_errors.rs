@@ -1,8 +1,8 @@
 //! The helper that receives filesystem errors: marks filesystems with fanotify(7) and reports the
 //! events.
 //!
-//! In, one line each: the filesystems to mark. Out, one line each: what happened. The end of its
-//! standard input ends it.
+//! In, one line each: the filesystems to mark. Out, one line each: the events. It exits when its
+//! standard input is closed.
 //!
 //! It has three kinds of threads, so that a mark that hangs in a dead mount blocks nothing: one
 //! reads standard input, one reads a group's events, and one marks. The first thread forwards their
@@ -27,11 +27,11 @@ use crate::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest,
 
 /// A successful mark takes microseconds.
 const MARK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Each costs a thread; with so many dead mounts no further mark is tried until one returns.
+/// Each stuck mark costs a thread; at this number, no further mark is tried until one returns.
 const MAX_STUCK: usize = 16;
 const STACK_SIZE: usize = 128 * 1024;
 
-/// Runs until standard input ends; then the process may exit, whatever hangs.
+/// Runs until standard input ends; then the process may exit, even if threads hang.
 pub(crate) fn serve(limitations: Vec<String>) -> std::io::Result<()> {
     send(&HelperMessage::Hello { limitations })?;
     let (tell, told) = channel();
@@ -42,7 +42,7 @@ pub(crate) fn serve(limitations: Vec<String>) -> std::io::Result<()> {
                 errno: errno as i32,
                 text: errno_text(errno),
             })?;
-            // Only an orderly exit is left.
+            // Waits for the end of standard input; nothing else is left to do.
             std::io::stdin().lock().lines().for_each(drop);
             return Ok(());
         }
@@ -80,7 +80,7 @@ fn read_requests(tell: &Sender<ThreadMessage>) {
             return;
         }
     }
-    // A closed receiver is the end as well.
+    // If the receiver is closed, the process is ending too.
     let _ = tell.send(ThreadMessage::End);
 }
 
@@ -88,13 +88,13 @@ fn read_requests(tell: &Sender<ThreadMessage>) {
 struct MarkScheduler {
     table: Arc<GroupTable>,
     messages: Sender<ThreadMessage>,
-    /// Still to be marked.
+    /// Filesystems that are still to be marked.
     queue: VecDeque<Filesystem>,
-    /// Being marked, since when.
+    /// The filesystem that is being marked, and since when.
     current: Option<(DevNo, Instant)>,
     /// Marks that have not returned.
     stuck: BTreeSet<DevNo>,
-    /// The last result for each filesystem that is to be marked.
+    /// The last reported result for each filesystem.
     reported: BTreeMap<DevNo, MarkResult>,
     marker: Option<Sender<Filesystem>>,
 }
@@ -132,7 +132,7 @@ impl MarkScheduler {
                         .take_if(|(_, since)| since.elapsed() >= MARK_TIMEOUT)
                     {
                         self.stuck.insert(dev);
-                        // It exits after its call: no more requests are sent to it.
+                        // The thread exits after its call: it receives no more requests.
                         self.marker = None;
                         self.report(dev, MarkResult::Stuck)?;
                     }
@@ -147,7 +147,7 @@ impl MarkScheduler {
             let Some(filesystem) = self.queue.pop_front() else {
                 return Ok(());
             };
-            // One mark a filesystem.
+            // One mark per filesystem.
             if self.stuck.contains(&filesystem.dev) {
                 continue;
             }
@@ -208,8 +208,8 @@ fn run_marker(table: &Arc<GroupTable>, asked: &Receiver<Filesystem>, tell: &Send
     }
 }
 
-/// Groups, and which filesystem an id in one's events means. Copies of a filesystem have one id (a
-/// snapshot, a dd): each is then in another group, so no event has two meanings.
+/// The groups, each with the filesystems that its events may name. Copies of a filesystem (a
+/// snapshot, a dd) have the same id: each is in another group, so every event is unambiguous.
 struct GroupTable {
     groups: Mutex<Vec<GroupEntry>>,
 }
@@ -245,7 +245,7 @@ impl GroupTable {
         Ok(entry)
     }
 
-    /// By the first of its mounts that serves. May block: no lock is held then.
+    /// Marks through the first mount that works. May block: no lock is held during the call.
     fn mark(&self, filesystem: &Filesystem) -> Result<(), Errno> {
         let mut result = Err(Errno::ENOENT);
         for path in &filesystem.paths {
@@ -259,13 +259,13 @@ impl GroupTable {
 
     fn mark_at(&self, dev: DevNo, path: &HostPath) -> Result<(), Errno> {
         let mounted = MarkTarget::open(path)?;
-        // Something else is mounted there by now. btrfs gives stat(2) a number of each subvolume's
-        // own, so there it cannot be compared.
+        // Another filesystem is mounted there now. On btrfs, stat(2) returns a separate number for
+        // each subvolume, so it cannot be compared.
         if !dev.is_anonymous() && mounted.dev != dev {
             return Err(Errno::ESTALE);
         }
         let entry = self.group_for(dev, mounted.fsid)?;
-        // Known before it is marked: its first event may come at once.
+        // Inserted before the mark: the first event may come at once.
         lock_fsids(&entry.filesystems).insert(mounted.fsid, (dev, path.clone()));
         let marked = entry.group.mark(&mounted);
         if marked.is_err() {
@@ -274,7 +274,7 @@ impl GroupTable {
         marked
     }
 
-    /// The group in which the id means `dev`, or nothing yet.
+    /// A group in which the id means `dev`, or is unused.
     fn group_for(&self, dev: DevNo, fsid: FsId) -> Result<GroupEntry, Errno> {
         let is_of = |entry: &&GroupEntry| {
             lock_fsids(&entry.filesystems)
@@ -296,7 +296,7 @@ impl GroupTable {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks go with their filesystems; only the names stay.
+    /// The kernel removes marks with their filesystems; here only the names are removed.
     fn forget_others(&self, devs: &BTreeSet<DevNo>) {
         for entry in self.lock().iter() {
             lock_fsids(&entry.filesystems).retain(|_, (dev, _)| devs.contains(dev));
@@ -308,12 +308,11 @@ fn lock_fsids(names: &FsidMap) -> MutexGuard<'_, BTreeMap<FsId, (DevNo, HostPath
     names.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One group's events, for ever.
+/// Reads the events of one group, for ever.
 fn read_events(group: &FanotifyGroup, filesystems: &FsidMap) {
     let mut buffer = [0; 8192];
     loop {
-        // What cannot be read for one reason or another ends the process, and the daemon starts the
-        // next.
+        // Any error ends the process, and the daemon starts another one.
         let Ok(length) = group.read(&mut buffer) else {
             std::process::exit(1)
         };
@@ -327,7 +326,7 @@ fn read_events(group: &FanotifyGroup, filesystems: &FsidMap) {
                     count,
                     inode,
                 } => {
-                    // Of a filesystem that is no longer wanted: it is not reported.
+                    // An event of a filesystem that is no longer watched is not reported.
                     let Some((dev, path)) =
                         fsid.and_then(|fsid| lock_fsids(filesystems).get(&fsid).cloned())
                     else {

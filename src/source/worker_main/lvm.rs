@@ -1,10 +1,10 @@
-//! Two tasks for checks of logical volumes, each in a process of its own: running lvm(8) in the
-//! host's mount namespace, and replaying a snapshot's log by a mount that nothing else sees.
+//! Two tasks for checks of logical volumes, each in a separate process: running lvm(8) in the
+//! host's mount namespace, and replaying a snapshot's log by a private mount.
 //!
 //! An lvcreate or lvremove that is killed between its suspend and its resume leaves the origin
 //! suspended, and all its writers blocked. So the process leaves the process group and the control
 //! group by which it would be killed, is not the first victim when memory is short, and records an
-//! intent, by which `resume` resumes the volume if it was killed all the same.
+//! intent. If it is killed nevertheless, `resume` resumes the volume by that intent.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -25,14 +25,13 @@ use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::source::checks::lvm::LvmChange;
 
-/// Status of a replay that the kernel refused since the filesystem is damaged.
+/// Exit status of a replay that the kernel refused because the filesystem is damaged.
 pub(crate) const REPLAY_DAMAGED: u8 = 3;
 
-/// A private tmpfs is mounted here: the folder exists on every host.
+/// A private tmpfs is mounted here: the directory exists on every host.
 const TMPFS_DIR: &str = "/run";
 
-/// Becomes lvm. `args`: its program, what it changes (JSON of `Option<LvmChange>`), and its
-/// arguments.
+/// Becomes lvm. `args`: its program, its change (JSON of `Option<LvmChange>`), and its arguments.
 pub(crate) fn become_lvm(
     root: &HostRoot,
     mut args: impl Iterator<Item = OsString>,
@@ -56,9 +55,9 @@ pub(crate) fn become_lvm(
     {
         return refused(&with_causes(&error));
     }
-    // lvm would run modprobe, which has no right to load anything here. Where the kernel does not
-    // know the question either, lvcreate tells what it misses. Of a thin volume too: lvcreate asks
-    // for the target before it looks what the origin is.
+    // lvm would run modprobe, which may not load modules here. If the kernel does not support the
+    // query either, lvcreate reports what is missing. Needed for thin volumes too: lvcreate queries
+    // the target before it examines the origin.
     if args.iter().any(|arg| arg == "--snapshot") {
         dm::load_target(&HostRoot::new("/"), "snapshot").ok();
     }
@@ -66,13 +65,13 @@ pub(crate) fn become_lvm(
     refused(&format!("starting {}: {error}", program.display()))
 }
 
-/// From here on this process survives its parent, and an intent records what it changes. In the
+/// From here on this process survives its parent, and an intent records its change. Runs in the
 /// host's mount namespace.
 fn detach_from_daemon(root: &HostRoot, changes: LvmChange) -> Result<(), DetachError> {
     getpgid(Some(getppid()))
         .and_then(|group| setpgid(Pid::from_raw(0), group))
         .map_err(DetachError::ProcessGroup)?;
-    // The process is in the host's mount namespace by now.
+    // The process is already in the host's mount namespace.
     let here = if root.is_recorded() {
         root.clone()
     } else {
@@ -133,8 +132,8 @@ pub(crate) fn replay(mut args: impl Iterator<Item = OsString>, limitations: &[St
 fn mount_once(filesystem: &str, dev: DevNo) -> Result<(), (&'static str, Errno)> {
     let none = None::<&str>;
     let with = |what| move |errno| (what, errno);
-    // The snapshot has the UUID of its mounted origin. ext4: whatever the superblock says, an error
-    // must not cause a kernel panic.
+    // The snapshot has the UUID of its mounted origin. ext4: an error must not cause a kernel
+    // panic, whatever the superblock requests.
     let options = match filesystem {
         "xfs" => "nouuid",
         "ext4" => "errors=continue",

@@ -1,5 +1,5 @@
-//! One probe of a mounted volume: statfs(2), and one read of its top directory. Leaves nothing
-//! behind: no atime, no descriptor, no working directory.
+//! One probe of a mounted volume: statfs(2), and one read of its top directory. It changes no
+//! atime, and keeps no descriptor and no working directory.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ pub(crate) fn probe(path: &HostPath) -> MountProbe {
     }
 }
 
-/// As statvfs(3) has it: available is what an unprivileged user may still use.
+/// As in statvfs(3): the available space is that for unprivileged users.
 fn usage(path: &HostPath) -> Result<Usage, ProbeError> {
     let answer = statvfs(path.as_path()).map_err(|errno| probe_error("statfs", errno))?;
     let unit = answer.fragment_size();
@@ -43,16 +43,15 @@ fn usage(path: &HostPath) -> Result<Usage, ProbeError> {
     })
 }
 
-/// Opens the directory and reads its first entries. A mount on a file (a bind mount of one) is
-/// opened and not read.
+/// Opens the directory and reads its first entries. A mount of one file (a bind mount) is opened
+/// and not read.
 fn read_directory(path: &HostPath) -> Result<(), ProbeError> {
     let plain = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let open = |flags| open(path.as_path(), plain | flags, Mode::empty());
     let opened = match open(OFlag::O_DIRECTORY | OFlag::O_NOATIME) {
         Ok(directory) => return first_entry(directory),
         Err(Errno::ENOTDIR) => open(OFlag::empty()),
-        // Not the owner and without the right to leave atime alone: opening is all that leaves no
-        // trace.
+        // Not the owner, and no permission for O_NOATIME: only opening changes nothing.
         Err(Errno::EPERM) => open(OFlag::O_DIRECTORY),
         Err(errno) => Err(errno),
     };
@@ -64,7 +63,7 @@ fn first_entry(directory: OwnedFd) -> Result<(), ProbeError> {
         nix::dir::Dir::from_fd(directory).map_err(|errno| probe_error("open", errno))?;
     match entries.iter().next() {
         Some(Err(errno)) => Err(probe_error("readdir", errno)),
-        // Even an empty directory has `.`; one without is strange and readable.
+        // Even an empty directory has `.`; one without it is unusual, but readable.
         Some(Ok(_)) | None => Ok(()),
     }
 }
@@ -156,7 +155,7 @@ pub(crate) fn recorded_probe(
 
 type Recording = Arc<BTreeMap<String, RecordedProbe>>;
 
-/// Reads the recording anew each time: a test may change it.
+/// Reads the recording each time: a test may change it.
 fn read_recording(root: &HostRoot) -> Result<Recording, RecordingError> {
     static READ: Mutex<Option<(SystemTime, Recording)>> = Mutex::new(None);
     const FILE: &str = "/exec/probes.json";
@@ -176,10 +175,10 @@ fn read_recording(root: &HostRoot) -> Result<Recording, RecordingError> {
     }
 }
 
-/// As a process in the kernel would: until the daemon is gone, and no signal but SIGKILL ends it.
+/// Simulates a process that is blocked in the kernel: ends with the daemon, or by SIGKILL.
 fn hang() -> MountProbe {
     let mut line = [0; 1];
-    // The daemon asks nothing more of a stuck worker; the end of its pipe is its own end.
+    // The daemon sends nothing to a stuck worker; the end of the pipe ends this process.
     while matches!(nix::unistd::read(std::io::stdin(), &mut line), Ok(1..)) {}
     std::process::exit(0)
 }

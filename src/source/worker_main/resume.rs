@@ -3,8 +3,7 @@
 //!
 //! It uses the intents of lvm processes. A process that is still alive resumes its volume itself
 //! and is left alone. The daemon calls it at its start and when one of its lvm processes has ended;
-//! the unit's ExecStopPost calls it too. It reads no disk; lvm itself removes snapshots that are
-//! left over.
+//! the unit's ExecStopPost also calls it. It reads no disk; lvm itself removes leftover snapshots.
 
 use std::io;
 use std::path::Path;
@@ -24,7 +23,7 @@ use crate::source::checks::freezer::protocol::ResumeResult;
 /// Between its suspend and its resume lvm only writes the metadata of the volume group.
 const SUSPEND_GRACE: Duration = Duration::from_secs(1);
 
-/// In the host's mount namespace. `forget`: removes intents that have nothing left to resume.
+/// Runs in the host's mount namespace. `forget`: removes intents that have nothing left to resume.
 pub(crate) fn resume(root: &HostRoot, intents: &Path, forget: bool) -> ResumeResult {
     let mut resumed = ResumeResult::default();
     let found = match lvm_intent::find(intents) {
@@ -73,7 +72,7 @@ fn remove_intent(note: &StoredIntent<LvmIntent>) -> Option<String> {
         .map(|error| format!("removing {}: {error}", note.path.display()))
 }
 
-/// A line for each device, and whether none of them is suspended any more.
+/// Returns a line for each device, and whether all are resumed.
 fn resume_one(root: &HostRoot, change: &LvmIntent) -> (Vec<String>, bool) {
     let LvmIntent {
         group,
@@ -109,7 +108,7 @@ fn resume_one(root: &HostRoot, change: &LvmIntent) -> (Vec<String>, bool) {
     (lines, is_over)
 }
 
-/// An lvm of the administrator suspends volumes too, for a moment.
+/// An administrator's lvm also suspends volumes, for a moment.
 fn suspended_for_long(
     root: &HostRoot,
     group: &str,
@@ -118,7 +117,7 @@ fn suspended_for_long(
 ) -> io::Result<Vec<SuspendedDevice>> {
     let mut held = suspended::beneath(root, group, &[volume, snapshot])?;
     if !held.is_empty() {
-        // Waits for time only.
+        // Only sleeps.
         let _ = nix::poll::poll(
             &mut [],
             PollTimeout::try_from(SUSPEND_GRACE).unwrap_or(PollTimeout::ZERO),

@@ -2,15 +2,15 @@
 //! processes left suspended (`resume`). It uses their intents; a process that is still alive is
 //! left alone.
 //!
-//! The daemon calls it at its start and when a freezer has exited. The unit's ExecStopPost calls it
-//! too (`diskvitalsd worker thaw ROOT INTENTS`), also after daemon and freezer were killed
+//! The daemon calls it at its start and when a freezer has exited. The unit's ExecStopPost also
+//! calls it (`diskvitalsd worker thaw ROOT INTENTS`), even after daemon and freezer were killed
 //! together.
 //!
-//! An intent in the state `asking` is thawed as well: SIGKILL does not end FIFREEZE, which waits
+//! An intent in the state `asking` is also thawed: SIGKILL does not end FIFREEZE, which waits
 //! uninterruptibly and leaves the filesystem frozen with nothing to thaw it. That freeze is ours:
-//! another one's would have answered EBUSY, and then the intent would have been removed. Only a
-//! freeze by another program in the instant between the intent and the call could be thawed in
-//! error. Where nothing is frozen, FITHAW answers EINVAL.
+//! with another program's freeze, the call would have failed with EBUSY, and the intent would have
+//! been removed. Only a freeze by another program in the instant between the intent and the call
+//! could be thawed in error. If nothing is frozen, FITHAW returns EINVAL.
 
 use std::ffi::OsString;
 use std::io;
@@ -34,8 +34,8 @@ use crate::model::path::HostPath;
 use crate::source::checks::freezer::protocol::{RepairResult, ResumeResult};
 use crate::source::mounts;
 
-/// A freezer whose pipe has ended thaws at once; one that was killed in FIFREEZE is back when the
-/// filesystem is frozen. Longer is left to the next who looks: a service's stop is waited for.
+/// A freezer whose pipe has closed thaws at once; one that was killed in FIFREEZE exits when that
+/// returns. Longer waits are left to the next repair: a service's stop waits for this one.
 const FREEZER_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 const CAPABILITIES: &[Capability] = &[
     Capability::CAP_SYS_ADMIN,
@@ -53,8 +53,8 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let (root, intents) = (HostRoot::new(PathBuf::from(root)), Path::new(&intents));
     let thawed = repair(&root, intents, None);
-    // By now in the host's mount namespace, where it has another name. Notes stay for the next
-    // start: there may be a snapshot to be removed.
+    // Already in the host's mount namespace, where the root has another path. Intents stay for the
+    // next start, which may have to remove a snapshot.
     let root = if root.is_recorded() {
         root
     } else {
@@ -119,7 +119,7 @@ pub(crate) fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> Rep
     if root.is_recorded() {
         return RepairResult::default();
     }
-    // A freezer refuses there: without intents, nothing was frozen.
+    // A freezer refuses to freeze there: without intents, nothing was frozen.
     let none = || intents::find(intents).is_ok_and(|found| found.is_empty());
     match enter_host(root, none) {
         Ok(true) => {}
@@ -147,7 +147,7 @@ pub(crate) fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> Rep
                 };
             }
         };
-        // Other lines were reported in the first round, and stay.
+        // Lines about other intents come from the first round, and stay.
         let (waiting, settled): (Vec<StoredIntent>, Vec<StoredIntent>) =
             found.into_iter().filter(wanted).partition(|found| {
                 found
@@ -175,7 +175,7 @@ pub(crate) fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> Rep
             }));
             return repaired;
         }
-        // Waits for time only: the end of a process that is not a child is not reported.
+        // Only sleeps: the kernel does not report the exit of a process that is not a child.
         let _ = nix::poll::poll(
             &mut [],
             PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::ZERO),
@@ -188,7 +188,7 @@ fn is_current_boot(intent: &FreezeIntent) -> bool {
     intents::boot_id().is_ok_and(|boot| boot == intent.boot_id)
 }
 
-/// Handles the intent of a dead process. Returns what was done, as text, and whether the filesystem
+/// Handles the intent of a dead process. Returns the actions, as text, and whether the filesystem
 /// may still be frozen. Removes the intent when nothing is left to do.
 pub(super) fn thaw(found: &StoredIntent) -> Option<(String, bool)> {
     let name = found.path.display();

@@ -50,7 +50,7 @@ const INODE_SICK_BITS: [&str; 9] = [
 
 /// The main function of the process.
 pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
-    // Without it it is as quick as others, and bounded in time all the same.
+    // If this fails, the process runs at normal priority, but its time is still limited.
     let _ = process::lower_priority();
     let mut line = String::new();
     if io::stdin().lock().read_line(&mut line)? == 0 {
@@ -106,7 +106,7 @@ fn inodes(ask: &HealthQuery) -> Result<Option<Sick>, XfsError> {
     xfs::sick_inodes(&ask.mount, &mut is_input_open)
 }
 
-/// Another filesystem may be mounted there by now: its bits are its own.
+/// Fails if another filesystem is mounted there now, which has other bits.
 fn check_device(ask: &HealthQuery) -> Result<(), XfsError> {
     match std::fs::symlink_metadata(ask.mount.as_path()) {
         Ok(data) if dev_no(std::os::unix::fs::MetadataExt::dev(&data)) != ask.dev => {
@@ -164,8 +164,8 @@ fn describe_sick(sick: &Sick) -> Vec<Sickness> {
         .collect()
 }
 
-/// The meaning of an error for the filesystem. A drive that does not deliver data is no damage, and
-/// a missing right means nothing.
+/// The meaning of an error for the filesystem. A failed read of the drive is no damage, and a
+/// missing permission has no meaning.
 fn signal_kind(errno: Errno) -> Option<SignalKind> {
     match errno {
         // EFSCORRUPTED and EFSBADCRC (fs/xfs/xfs_linux.h).
@@ -175,7 +175,7 @@ fn signal_kind(errno: Errno) -> Option<SignalKind> {
     }
 }
 
-/// Bits of later kernels, by number.
+/// Names of the bits; bits of later kernels are named by number.
 fn bit_names(bits: u64, names: &[&str]) -> String {
     let set = (0..64_usize).filter(|bit| bits >> bit & 1 == 1);
     set.map(|bit| {

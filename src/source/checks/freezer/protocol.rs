@@ -18,21 +18,21 @@ pub enum FreezerRequest {
     },
     /// The second request. The end of the pipe has the same meaning.
     Thaw,
-    /// A single request: thaw what the intents of dead freezers name; `only` the intent of this
-    /// name.
+    /// A single request: thaw the filesystems in the intents of dead freezers; `only`: the intent
+    /// of this name.
     Repair {
         intents: PathBuf,
         only: Option<String>,
     },
-    /// A single request: resume what the intents of dead lvm processes name; `forget`: remove these
-    /// intents.
+    /// A single request: resume the volumes in the intents of dead lvm processes; `forget`: remove
+    /// these intents.
     Resume { intents: PathBuf, forget: bool },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum FreezerEvent {
-    /// Everything is ready. FIFREEZE is called next, and may block for any time.
+    /// Everything is ready. FIFREEZE is called next, and may block for ever.
     AboutToFreeze,
     Frozen {
         freeze_duration: Duration,

@@ -36,14 +36,14 @@ pub(crate) const SYSTEM_PATHS: &[(&str, &str)] = &[
     ("/var/lib/etcd", "etcd, on which the whole cluster waits"),
 ];
 
-/// The parts of a host that decide what must not be frozen.
+/// The parts of a host that decide whether a filesystem may be frozen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostLayout {
     /// PID 1's mount table.
     pub mounts: Vec<Mount>,
     /// Resolved paths in the host's mount namespace, and a description of each.
     pub needed_paths: Vec<(HostPath, String)>,
-    /// Filesystems that the daemon itself needs, in whichever namespace it sees them.
+    /// Filesystems that the daemon itself needs, in any namespace in which they are visible to it.
     pub needed_devs: Vec<(DevNo, String)>,
     /// The layers of the overlays in our own mount namespace, as paths on the host.
     pub overlay_layers: Vec<HostPath>,
@@ -53,7 +53,7 @@ pub(crate) struct HostLayout {
     pub loops: Vec<(String, HostPath)>,
 }
 
-/// Why the filesystem known by any of `target` must not be frozen.
+/// Why the filesystem with any of these device numbers must not be frozen.
 pub(crate) fn refusal(host: &HostLayout, target: &[DevNo]) -> Option<String> {
     let table = MountTree::new(&host.mounts);
     let holds = |path: &HostPath| {
@@ -116,7 +116,7 @@ fn underlying_filesystems(table: &MountTree<'_>, path: &HostPath) -> BTreeSet<De
 }
 
 /// The layers of an overlay (Documentation/filesystems/overlayfs.rst). Relative ones are left out:
-/// what they were relative to is not recorded.
+/// the directory that they are relative to is not recorded.
 pub(crate) fn overlay_layers_of(mount: &Mount) -> Vec<HostPath> {
     if mount.fs_type != "overlay" {
         return Vec::new();
@@ -137,7 +137,7 @@ pub(crate) fn overlay_layers_of(mount: &Mount) -> Vec<HostPath> {
         .collect()
 }
 
-/// The device node of a swap partition says nothing about the filesystem that contains the node.
+/// The node of a swap partition is no evidence about the filesystem that contains the node.
 fn is_device_node(table: &MountTree<'_>, path: &HostPath) -> bool {
     table
         .containing(path)

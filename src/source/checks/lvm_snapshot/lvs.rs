@@ -1,4 +1,4 @@
-//! The volumes of a volume group as lvs(8) reports them, and whether there is room for a snapshot.
+//! The volumes of a volume group from lvs(8), and whether there is space for a snapshot.
 
 use serde::Deserialize;
 
@@ -7,23 +7,23 @@ use crate::model::dev::DevNo;
 use crate::source::checks::lvm::Lvm;
 use crate::source::checks::lvm_snapshot::{PREFIX, TAG, to_args};
 
-/// Space of a classic snapshot for changes of the origin: a twentieth of its size, and at least
+/// Space of a classic snapshot for changes of the origin: a twentieth of its size, but at least
 /// this, in bytes.
 const MIN_SNAPSHOT_BYTES: u64 = 64 << 20;
 const ORIGIN_DIVISOR: u64 = 20;
 
-/// A thin pool that is fuller (in percent) gets no snapshot: each block that is overwritten
-/// meanwhile takes a new one.
+/// A thin pool that is fuller than this (in percent) gets no snapshot: each block that is
+/// overwritten during the check takes a new one.
 const MAX_POOL_PERCENT: f64 = 90.0;
 
 const FIELDS: &str = "vg_name,lv_name,lv_size,vg_free,segtype,pool_lv,origin,lv_attr,lv_tags,data_percent,metadata_percent,lv_snapshot_invalid,lv_kernel_major,lv_kernel_minor";
 
-/// Why a program of LVM has not done its work.
+/// Why an LVM program failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LvmError {
     #[error("{0}")]
     Exec(&'static str, #[source] ExecError),
-    /// With its last lines on standard error.
+    /// With the last lines of its standard error.
     #[error("{program}: {stderr}")]
     Failed {
         program: &'static str,
@@ -33,7 +33,7 @@ pub(crate) enum LvmError {
     Malformed(#[source] serde_json::Error),
 }
 
-/// Why there can be no snapshot of a volume.
+/// Why no snapshot of a volume is possible.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
     #[error(
@@ -177,7 +177,7 @@ pub(super) async fn list_volumes<L: Lvm>(
     args.extend(of.map(str::to_owned));
     let mut volumes = parse_lvs(&require_success(lvm.query(args).await, "lvs")?.stdout)?;
     for volume in &mut volumes {
-        // Hidden ones are in brackets.
+        // The names of hidden volumes are in brackets.
         for name in [&mut volume.lv_name, &mut volume.pool_lv] {
             *name = name.trim_matches(['[', ']']).to_owned();
         }
@@ -187,7 +187,7 @@ pub(super) async fn list_volumes<L: Lvm>(
 
 /// The beginnings of lines that do not name the cause of a failure.
 const IGNORED_STDERR: [&str; 3] = ["WARNING", "File descriptor", "Run `"];
-/// The last lines that are quoted: the last one is often only the consequence of the one before.
+/// Number of last lines that are quoted: the last one often only follows from the one before.
 const STDERR_TAIL_LINES: usize = 3;
 
 pub(super) fn require_success(

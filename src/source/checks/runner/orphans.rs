@@ -1,6 +1,6 @@
 //! Runs that were dropped and have not ended yet. Dropping a run closes the pipes of its helper,
-//! upon which the helper kills its checker and exits. A checker that hangs in the kernel stays;
-//! until it exits, nothing else may check this filesystem.
+//! which then kills its checker and exits. A checker that hangs in the kernel remains; until it
+//! exits, nothing else may check this filesystem.
 //!
 //! One instance per check. In: exits that nothing else awaits. Out: the checkers that could not be
 //! killed.
@@ -27,7 +27,7 @@ impl OrphanedRuns {
         }
     }
 
-    /// The dropped runs that could not be killed. Waits as long as a killed process takes to exit.
+    /// The dropped runs that could not be killed. Waits as long as a killed process needs to exit.
     pub(crate) async fn collect_unkillable(&self) -> Vec<UnkillableChild> {
         let ends = std::mem::take(&mut *self.lock());
         let mut left = Vec::new();
@@ -67,7 +67,7 @@ impl GuardedHelper {
         }
     }
 
-    /// The caller waits for its exit.
+    /// Takes the helper; the caller then waits for its exit.
     pub(super) fn take(mut self) -> Option<Helper> {
         self.helper.take()
     }

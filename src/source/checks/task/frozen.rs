@@ -1,5 +1,5 @@
 //! A frozen run: everything is prepared before the writers are held, and the writers continue
-//! before anything is waited for.
+//! before anything else is awaited.
 
 use crate::model::causes::with_causes;
 use crate::model::check::decision::CheckOutcome;
@@ -38,7 +38,7 @@ impl<W: Backend> CheckTask<W> {
             return Ok(());
         };
         let dev = self.desired.target.mountinfo_dev();
-        // Needed even when no signal is new: a filesystem that was damaged since the check started
+        // Needed even if no signal is new: a filesystem that was damaged since the check started
         // might never thaw.
         if let Err(error) = self.query_xfs_health(HealthScope::Groups).await? {
             self.freeze_refusal = Some(with_causes(&error));
@@ -80,7 +80,7 @@ impl<W: Backend> CheckTask<W> {
             }
             Err(error) => {
                 let termination = match &error {
-                    // The writers were held for the whole limit, as by a run that takes too long.
+                    // The writers were held for the whole limit, as in a run that takes too long.
                     FreezeError::TimedOut(_) => Termination::TimedOut,
                     error => Termination::NotStarted(error.to_string()),
                 };
@@ -127,10 +127,10 @@ impl<W: Backend> CheckTask<W> {
                     Ok(()) = phases.changed() => self.set_phase(with_phase(name, &phases.borrow_and_update())),
                 }
             };
-            // Writers first: killing the checker may take a while.
+            // Thaws first: killing the checker may take a while.
             let thawed = self.thaw(frozen, began).await;
             match over {
-                // The checker is about to reach its own time-out, unless it hangs; find out which.
+                // The checker is about to reach its own time-out, unless it hangs.
                 FrozenRunEnd::ThawedEarly(why) if thawed.cause == ThawCause::Limit => {
                     match tokio::time::timeout(EXIT_TIMEOUT, &mut run).await {
                         Ok(finished) => (FrozenRunEnd::Finished(finished), thawed),

@@ -34,7 +34,7 @@ const MAX_TIMEOUTS: usize = 2;
 /// Consecutive empty enclosures that end the enumeration of an areca controller.
 const MAX_EMPTY_GROUPS: usize = 2;
 
-/// What is known of a controller between two enumerations.
+/// The state of a controller between two enumerations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownDisks {
     /// By slot.
@@ -87,7 +87,7 @@ enum SlotContent {
     /// The access failed before any disk was reached: the node of the controller cannot be opened,
     /// for example.
     AccessFailed(String),
-    /// No answer in time.
+    /// No response in time.
     TimedOut(Option<(Timestamp, UnkillableChild)>),
     /// A smartctl runs there already.
     Busy,
@@ -119,7 +119,7 @@ pub(crate) async fn enumerate<W: Backend>(
                 (false, Some(_)) => query_slot(&backend, &program, &device, slot, timeout).await,
             };
             let before = known.disks.get(slot);
-            // A disk that does not answer is not removed.
+            // A disk that does not respond is not removed.
             let retained = match &content {
                 SlotContent::Empty => before.filter(|_| {
                     let times = known.absent_counts.get(slot).map_or(1, |times| times + 1);
@@ -166,7 +166,7 @@ pub(crate) async fn enumerate<W: Backend>(
                     }
                 }
             }
-            // Slots that had a disk are always read: a new gap says nothing about them.
+            // Slots that had a disk are always read: a new gap is no evidence about them.
             let later = group.iter().skip(index + 1);
             if empty >= max_gap(controller.kind)
                 && !later.into_iter().any(|slot| known.disks.contains_key(slot))
@@ -206,7 +206,7 @@ pub(crate) async fn enumerate<W: Backend>(
     }
 }
 
-/// Consecutive empty slots that end a group; the reasons are in `controllers`.
+/// The number of consecutive empty slots that ends a group; the reasons are in `controllers`.
 fn max_gap(kind: ControllerKind) -> usize {
     match kind {
         ControllerKind::Megaraid | ControllerKind::Aacraid => usize::MAX,
@@ -388,8 +388,7 @@ fn facts(
     }
 }
 
-/// aacraid's disks have a SCSI address; elsewhere the kernel does not tell which of its devices a
-/// place is.
+/// aacraid's disks have a SCSI address; for other drivers, no kernel device corresponds to a slot.
 fn hctl(controller: &Controller, slot: &str) -> Option<String> {
     let (lun, id) = slot
         .strip_prefix("aacraid,")?
