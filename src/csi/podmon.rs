@@ -58,7 +58,6 @@ pub trait Connectivity: Send + Sync + 'static {
     ///
     /// Any doubt is an error (an unknown volume, a drive without data, an absent daemon), never
     /// `connected: false`.
-    /// `connected: false`.
     fn check(
         &self,
         handles: Vec<String>,
