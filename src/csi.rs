@@ -1,9 +1,8 @@
 //! The CSI shim `diskvitals-csi`: a small unprivileged process that speaks CSI to the kubelet on
 //! one socket and queries the daemon on another.
-//!
-//! In: CSI calls. Out: answers made from what the daemon's agent socket returns. The shim reads no
-//! device, no mount and no host file itself. It uses [`crate::api::client`], the wire types, and
-//! those rules of the model that both sides share. Shim and daemon are upgraded at different times.
+//! In: CSI calls. Out: answers built from the daemon's answers on its agent socket. The shim itself
+//! reads no device, no mount and no host file. It uses [`crate::api::client`], the wire types, and
+//! the rules of the model that both sides share. Shim and daemon are upgraded at different times.
 
 mod agent;
 mod authority;
@@ -45,8 +44,7 @@ use crate::csi::report::{ApiServer, ApiSetupError, EnabledReports, ReportTiming,
 use crate::logging;
 use crate::model::causes::with_causes;
 
-/// Generated from proto/csi/v1: names and numbers of CSI 1.13, and of 1.12 where 1.13 took
-/// something away.
+/// Generated from proto/csi/v1: names and numbers of CSI 1.13, and those of 1.12 that 1.13 removed.
 pub mod wire {
     #![allow(clippy::all, clippy::pedantic, unreachable_pub)]
     tonic::include_proto!("csi.v1");
@@ -65,7 +63,7 @@ pub mod wire {
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foreign.bin"));
 }
 
-/// Exit status, as in the help. 2 (wrong usage) is clap's.
+/// Exit status, as in the help. clap returns 2 for wrong usage.
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 
@@ -89,7 +87,7 @@ enum RunError {
     Registrar(#[from] RegistrarError),
 }
 
-/// The whole life of the shim.
+/// Runs the shim.
 pub fn main(options: Options) -> ExitCode {
     let options = match options.validated() {
         Ok(options) => options,
@@ -105,14 +103,14 @@ pub fn main(options: Options) -> ExitCode {
             return ExitCode::from(EXIT_FAILED);
         }
     };
-    // One thread: a handful of callers, and nothing here blocks.
+    // One thread is enough: there are few callers, and nothing here blocks.
     let ended = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
     {
         Ok(runtime) => {
             let ended = runtime.block_on(run(options));
-            // Connections that did not end in the time they had are not waited for.
+            // Connections that did not end within their time limit are closed.
             runtime.shutdown_timeout(Duration::ZERO);
             ended
         }
@@ -156,9 +154,9 @@ async fn run(options: Options) -> Result<(), RunError> {
     }
 }
 
-/// Until `stop` completes.
+/// Serves until `stop` completes.
 async fn serve(options: &Options, stop: impl Future<Output = ()>) -> Result<(), RunError> {
-    // `Options::validated` has checked that each mode has its flags.
+    // `Options::validated` has checked the flags of each mode.
     match (options.mode(), &options.endpoint) {
         (None, _) => {
             stop.await;

@@ -1,10 +1,10 @@
-//! The volumes that this node provides itself: creates, deletes, expands, stages and publishes them,
-//! and reverses each. An intent record precedes every operation, so that a daemon that was killed
-//! finishes or undoes it at its next start.
+//! The volumes that this node provides itself. The module creates, deletes, expands, stages and
+//! publishes them, and reverses each. An intent record precedes every operation, so that a daemon
+//! that was killed finishes or undoes it at its next start.
 //!
-//! In: requests of the CSI shim (through `api::server::volumes`). Out: steps, executed in worker
-//! processes, and the volumes, sent to the owner of the state. It touches no device and no mount
-//! itself.
+//! In: requests of the CSI shim (from `api::server::volumes`). Out: steps, executed in worker
+//! processes, and the volumes, sent to the owner of the state. The module itself accesses no device
+//! and no mount.
 
 pub mod engine;
 pub(crate) mod error;

@@ -27,9 +27,9 @@ impl Calls {
     }
 }
 
-/// One call in flight on each client. Each client begins at its own part of the requests. With an
-/// `interval`, each client calls so often, however long the answers take; without one, as fast as it
-/// gets its answers.
+/// Runs one call in flight on each client. Each client begins at its own part of the requests. With
+/// an `interval`, each client calls at this interval, however long the answers take; without one,
+/// it calls again after each answer.
 pub async fn run<C, R, F>(
     clients: Vec<C>,
     requests: &[R],
@@ -56,7 +56,7 @@ where
             let mut ticks = interval.map(|interval| {
                 let first = tokio::time::Instant::now() + phase;
                 let mut ticks = tokio::time::interval_at(first, interval);
-                // A late tick is made up for, so that the rate is kept.
+                // A late tick is followed by immediate ones, so that the rate is kept.
                 ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
                 ticks
             });

@@ -1,9 +1,9 @@
-//! What checks cost: how long writers wait while a filesystem is frozen, what a check reads and
-//! takes of a filesystem with 100,000 files, and what others on the same drive notice of a live
-//! check, held back and not.
+//! The cost of checks: how long writers wait while a filesystem is frozen, the resources of a check
+//! of a filesystem with 100,000 files, and the effect of a live check on other users of the drive,
+//! throttled and not.
 //!
-//! All of it is measured from outside (a writer's clock, the kernel's counters, /proc), on loop
-//! devices; needs root. The big filesystems are made once, into the folder of the build.
+//! All values are measured from outside (a writer's clock, the kernel's counters, /proc), on loop
+//! devices; root is required. The big filesystems are created once, in the build folder.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -26,13 +26,13 @@ use crate::populate::{self, USUAL};
 use crate::random::Random;
 
 const FILESYSTEMS: [&str; 2] = ["ext4", "xfs"];
-/// Frozen checks of each filesystem, idle and loaded.
+/// Number of frozen checks of each filesystem, idle and loaded.
 const FREEZE_ROUNDS: usize = 20;
 const FILES: usize = 100_000;
 const BIG_BYTES: u64 = 10 << 30;
-/// How long others are watched in each case, at least.
+/// Minimum time for which other users are measured in each case.
 const SAMPLE_TIME: Duration = Duration::from_secs(10);
-/// For the file that is read at random, in bytes.
+/// Size of the file that is read at random, in bytes.
 const READ_BYTES: u64 = 64 << 20;
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 const MIB: f64 = 1_048_576.0;
@@ -61,13 +61,13 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
     Ok(())
 }
 
-/// A daemon on this machine, and the program that asks it.
+/// A daemon on this machine, and the client that queries it.
 struct CheckHost {
     daemon: Daemon,
     client: PathBuf,
 }
 
-/// `rate`: what a live run may read in a second; 0: as fast as it can.
+/// `rate`: the read limit of a live run per second; 0: unlimited.
 fn start(program: &Program, rate: u64) -> anyhow::Result<CheckHost> {
     let config = format!(
         "[drives]\nadmit = [\"loop*\"]\nreconcile_interval = \"10s\"\n[io]\nstalled_after = \"60s\"\n[checks]\nfreeze = \"on-demand\"\nread_bytes_per_second = {rate}\n"
@@ -85,8 +85,8 @@ async fn wait_settled(mut asked: CheckHost) -> anyhow::Result<CheckHost> {
 }
 
 impl CheckHost {
-    /// A check that must end with CLEAN; one that may not hold the writers of a busy filesystem may
-    /// leave it undecided. Out: how long it took, and how often it held the writers.
+    /// Runs a check that must end with CLEAN; without the permission to freeze, a busy filesystem
+    /// may be INCONCLUSIVE. Returns the duration and the number of frozen runs.
     fn check(
         &self,
         target: &Path,
@@ -131,7 +131,7 @@ impl CheckHost {
                     target.display(),
                     check["reason"]
                 ),
-                // It was mounted or attached a moment ago.
+                // The target was mounted or attached a moment ago.
                 None if begun.elapsed() < DISCOVERY_TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(500))
                 }
@@ -145,7 +145,7 @@ impl CheckHost {
     }
 }
 
-/// A loop device, and where it is mounted; both go when it is dropped.
+/// A loop device and its mount; both are removed when it is dropped.
 struct LoopMount {
     device: PathBuf,
     at: Option<tempfile::TempDir>,
@@ -153,7 +153,7 @@ struct LoopMount {
 
 impl LoopMount {
     fn attached(image: &Path) -> anyhow::Result<LoopMount> {
-        // Past the page cache: reads cost what the drive costs.
+        // Direct I/O bypasses the page cache, so reads cost as much as on the drive.
         let device = run("losetup", &["--find", "--show", "--direct-io=on"], image)?;
         Ok(LoopMount {
             device: device.trim().into(),
@@ -186,7 +186,7 @@ impl LoopMount {
             .context("it is not mounted")
     }
 
-    /// From the device, since it was attached: /sys/block/NAME/stat, the third number.
+    /// Sectors read from the device since it was attached: /sys/block/NAME/stat, the third number.
     fn sectors_read(&self) -> anyhow::Result<u64> {
         let name = self
             .device
@@ -244,7 +244,7 @@ fn make(filesystem: &str, image: &Path, bytes: u64) -> anyhow::Result<()> {
     run(&format!("mkfs.{filesystem}"), arguments, image).map(drop)
 }
 
-/// How long a writer waits at most in each of many frozen checks.
+/// Measures a writer's longest wait in each of many frozen checks.
 async fn freezes(asked: &CheckHost, filesystem: &str, figures: &mut Figures) -> anyhow::Result<()> {
     let dir = tempfile::tempdir().context("making a folder")?;
     let image = dir.path().join("image");
@@ -304,7 +304,7 @@ async fn freezes(asked: &CheckHost, filesystem: &str, figures: &mut Figures) -> 
     Ok(())
 }
 
-/// The big filesystem, made when it is not there.
+/// Returns the big filesystem; creates it if it does not exist.
 fn big_image(folder: &Path, filesystem: &str, figures: &mut Figures) -> anyhow::Result<PathBuf> {
     let image = folder.join(format!("{filesystem}-100000"));
     if image.exists() {
@@ -320,7 +320,7 @@ fn big_image(folder: &Path, filesystem: &str, figures: &mut Figures) -> anyhow::
         let folder = top.join(format!("{:03}/{folder:03}", folder % 20));
         fs::create_dir_all(&folder).context("making a folder")?;
         for file in 0..500 {
-            // Every fifth has data.
+            // Every fifth file has data.
             let data = if file % 5 == 0 {
                 random.bytes(2000)
             } else {
@@ -345,7 +345,7 @@ fn big_image(folder: &Path, filesystem: &str, figures: &mut Figures) -> anyhow::
     Ok(image)
 }
 
-/// Of one check of what is not mounted: one run, nothing held back.
+/// Measures one check of an unmounted filesystem: one run, not throttled.
 async fn measure_check_cost(
     asked: &CheckHost,
     image: &Path,
@@ -361,7 +361,7 @@ async fn measure_check_cost(
         move || {
             let mut peak = 0;
             while !stop.load(Ordering::Relaxed) {
-                // What has ended meanwhile is not there to be asked.
+                // A process that has ended cannot be queried.
                 for process in process_tree(pid).unwrap_or_default() {
                     if let Ok(status) = process.status()
                         && matches!(status.name.as_str(), "e2fsck" | "xfs_repair")
@@ -380,7 +380,7 @@ async fn measure_check_cost(
         .join()
         .map_err(|_| anyhow::anyhow!("watching memory"))?;
     let read = (stage.sectors_read()? - before) as f64 * 512.0 / MIB;
-    // Twice what was measured on such filesystems, and room for a slower machine.
+    // Twice the measured values for such filesystems, with a margin for a slower machine.
     let (seconds, memory, bytes) = if filesystem == "ext4" {
         (3.0, 64.0, 100.0)
     } else {
@@ -408,7 +408,7 @@ async fn measure_check_cost(
     Ok(())
 }
 
-/// What a reader and a writer on the same filesystem notice.
+/// Measures the effect on a reader and a writer on the same filesystem.
 async fn measure_other_users(
     free: &CheckHost,
     held_back: &CheckHost,
@@ -424,7 +424,7 @@ async fn measure_other_users(
         ("check_held_back", Some(held_back)),
     ] {
         if let Some(asked) = asked {
-            // Known before the clock runs.
+            // The check makes the target known before the measurement.
             asked.check(stage.at()?, filesystem, false)?;
         }
         let mut reads = reader(stage.at()?)?;
@@ -486,7 +486,7 @@ async fn measure_other_users(
     fs::remove_file(stage.at()?.join("appended")).context("removing what was appended")
 }
 
-/// 4 KiB at random places, past the page cache.
+/// Reads 4 KiB at random offsets, bypassing the page cache.
 fn reader(top: &Path) -> anyhow::Result<BackgroundLoad> {
     let file = File::options()
         .read(true)
@@ -495,7 +495,7 @@ fn reader(top: &Path) -> anyhow::Result<BackgroundLoad> {
         .context("opening the file that is read")?;
     let mut room = vec![0_u8; 8192];
     Ok(BackgroundLoad::start(move |random| {
-        // Direct reads want memory at a multiple of their size.
+        // Direct reads need aligned memory.
         let from = room.as_ptr().align_offset(4096);
         let block = &mut room[from..from + 4096];
         let at = random.below(READ_BYTES / 4096) * 4096;
@@ -504,7 +504,7 @@ fn reader(top: &Path) -> anyhow::Result<BackgroundLoad> {
     }))
 }
 
-/// Small appends, each of them made durable; a hundred a second at most, as a log does.
+/// Appends small records and syncs each; at most a hundred per second, like a log.
 fn appender(top: &Path) -> anyhow::Result<BackgroundLoad> {
     let mut file =
         File::create(top.join("appended")).context("making the file that is appended to")?;
@@ -518,7 +518,7 @@ fn appender(top: &Path) -> anyhow::Result<BackgroundLoad> {
     }))
 }
 
-/// Does one thing over and over on a thread of its own, and keeps how long each took.
+/// Repeats one operation on its own thread, and records the duration of each.
 struct BackgroundLoad {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<std::io::Result<Samples>>>,
@@ -558,7 +558,7 @@ impl Drop for BackgroundLoad {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // An error is being reported already.
+            // An error is already being reported.
             let _ = thread.join();
         }
     }

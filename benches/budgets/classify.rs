@@ -1,8 +1,8 @@
-//! How many of the kernel's records are classified in a second, on one core: parsed as /dev/kmsg
-//! gives them, and judged.
+//! How many kernel records are classified per second on one core: parsed from the format of
+//! /dev/kmsg, and classified.
 //!
-//! The mix is what a busy node has: one record in a hundred is of a failing drive or filesystem.
-//! Those are the recorded ones of tests/, and more where a collection of logs lies beside the
+//! The mix is that of a busy node: one record in a hundred is from a failing drive or filesystem.
+//! Those are the recorded ones of tests/, and more if a collection of logs exists beside the
 //! repository.
 
 use std::path::Path;
@@ -81,7 +81,7 @@ pub fn measure(figures: &mut Figures) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The texts of all records of all files in `dir`, if it is there.
+/// The texts of all records of all files in `dir`, if it exists.
 fn collect(dir: &Path, into: &mut Vec<String>) -> std::io::Result<()> {
     if !dir.is_dir() {
         return Ok(());

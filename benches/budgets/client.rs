@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 pub type Inventory = InventoryClient<Channel>;
 pub type Admin = AdminClient<Channel>;
 
-/// A connection of its own.
+/// Opens a separate connection.
 pub async fn connect(socket: &Path) -> anyhow::Result<Inventory> {
     channel(socket).await.map(InventoryClient::new)
 }
@@ -27,7 +27,7 @@ pub async fn channel(socket: &Path) -> anyhow::Result<Channel> {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
-    // The address is not used: the connector has it.
+    // The address is not used: the connector contains the socket.
     let channel = Endpoint::from_static("http://localhost")
         .connect_with_connector(connector)
         .await;

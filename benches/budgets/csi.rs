@@ -1,5 +1,6 @@
-//! The shim under load: health and statistics of 1,000 volumes, one of which hangs; what the
-//! interposer costs; how fast volumes come up. Beside csi-mock, where its program is in the PATH.
+//! The shim under load: health and statistics of 1,000 volumes, one of which hangs; the cost of the
+//! interposer; the time to provision volumes. csi-mock is measured too, if its program is in the
+//! PATH.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,8 +24,8 @@ use crate::figures::{Figures, Goal, Samples, milliseconds};
 use crate::tree::Plan;
 
 const CONNECTIONS: usize = 16;
-/// csi-driver-host-path's NodeGetVolumeStats on 16 connections, measured on such a machine; ten
-/// times that is wanted.
+/// The rate of csi-driver-host-path's NodeGetVolumeStats on 16 connections, measured on a similar
+/// machine; the goal is ten times as much.
 const HOST_PATH_RATE: f64 = 499.0;
 const PROVISIONED_VOLUMES: usize = 50;
 const MIB: i64 = 1 << 20;
@@ -49,7 +50,7 @@ struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Gone already is gone.
+        // An error means that the process has already ended.
         let _gone = self.0.kill();
         let _status = self.0.wait();
     }
@@ -67,7 +68,7 @@ fn start(program: &Path, arguments: &[&str]) -> anyhow::Result<KillOnDrop> {
     })?))
 }
 
-/// Waits until it reports that it is ready.
+/// Waits until the shim reports that it is ready.
 async fn ready(socket: &Path) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -173,8 +174,8 @@ async fn measure_shim(
         Goal::AtLeast(10.0 * HOST_PATH_RATE),
     );
 
-    // Before a driver of any kind the cost is the way there and back: ours answers fastest, so that
-    // it shows most.
+    // For every driver the cost is that of forwarding. Our driver answers fastest, so the cost is
+    // most visible.
     let through = dir.path().join("through.sock");
     let upstream = format!("unix://{}", socket.display());
     let _interposer = start_shim(
@@ -198,8 +199,8 @@ async fn measure_shim(
     measure_mock(&dir, figures, load).await
 }
 
-/// NodeGetVolumeStats of csi-mock, which answers from memory and looks at nothing: of one volume,
-/// which it believes to be published.
+/// NodeGetVolumeStats of csi-mock, which answers from memory without any checks, for one volume
+/// that it considers published.
 async fn measure_mock(dir: &TempDir, figures: &mut Figures, load: Duration) -> anyhow::Result<()> {
     let Some(program) = in_path("csi-mock") else {
         figures.remark("csi-mock is not in the PATH: not measured beside");
@@ -262,14 +263,14 @@ fn in_path(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// A volume, and where a pod has it.
+/// A volume, and its path in a pod.
 #[derive(Clone)]
 struct VolumeTarget {
     handle: String,
     path: String,
 }
 
-/// Those of the driver that answer: the hung one's statistics may be an error.
+/// The responsive volumes of the driver: the statistics of the hung one may be an error.
 async fn volumes(daemon: &Daemon, driver: &str) -> anyhow::Result<Vec<VolumeTarget>> {
     let mut inventory = daemon.connect().await?;
     let (mut all, mut page_token) = (Vec::new(), String::new());
@@ -341,7 +342,7 @@ impl Call {
     }
 }
 
-/// As fast as each connection gets its answers.
+/// Each connection calls again after each answer.
 async fn run(
     socket: &Path,
     targets: &[VolumeTarget],
@@ -360,7 +361,7 @@ async fn run(
     calls::run(clients, targets, load, None, call).await
 }
 
-/// Create, stage and publish, one volume after the other, on this machine's own loop devices.
+/// Create, stage and publish, one volume after the other, on this machine's loop devices.
 async fn measure_provisioning(
     program: &Program,
     shim: &Path,
@@ -369,7 +370,7 @@ async fn measure_provisioning(
     let dir = tempfile::tempdir().context("making a folder")?;
     let kubelet = dir.path().join("kubelet");
     std::fs::create_dir_all(kubelet.join("pods")).context("making the kubelet's folder")?;
-    // A folder that is named must be there.
+    // A configured folder must exist.
     let pool = dir.path().join("pool");
     std::fs::create_dir(&pool).context("making the pool's folder")?;
     let config = format!("[pool]\ndirectory = \"{}\"\n", pool.display());

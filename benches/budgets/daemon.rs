@@ -1,4 +1,4 @@
-//! A daemon to measure: started with a state, sockets and a configuration of its own, stopped when
+//! A daemon to measure: started with its own state, sockets and configuration, and stopped when
 //! dropped.
 
 use std::collections::BTreeMap;
@@ -25,12 +25,12 @@ pub struct Program {
 
 pub struct Daemon {
     child: Child,
-    /// Sockets, state and configuration.
+    /// The folder of sockets, state and configuration.
     dir: TempDir,
     started: Instant,
 }
 
-/// A recorded host, and the folder that holds it.
+/// A recorded host, and its folder.
 pub struct Host {
     dir: TempDir,
     pub plan: Plan,
@@ -48,8 +48,7 @@ impl Host {
         self.dir.path()
     }
 
-    /// Changes what half of the mounts answer from now on: volumes in use are never quite as they
-    /// were a minute ago.
+    /// Changes the answers of half of the mounts: the usage of volumes in use changes every minute.
     pub fn vary_usage(&self, round: u64) -> anyhow::Result<()> {
         let file = self.root().join("exec/probes.json");
         let text = std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
@@ -61,7 +60,7 @@ impl Host {
                 statfs["available_bytes"] = (20_000_000_000 - round * 4096).into();
             }
         }
-        // Replaced at once: a worker reads it at any moment.
+        // The file is replaced atomically: a worker reads it at any moment.
         let new = file.with_extension("new");
         std::fs::write(
             &new,
@@ -73,7 +72,8 @@ impl Host {
 }
 
 impl Program {
-    /// On `host_root`, with this configuration, in a fresh folder or in the one of a daemon before.
+    /// Starts on `host_root` with this configuration, in a new folder or in that of an earlier
+    /// daemon.
     pub fn start(
         &self,
         host_root: &Path,
@@ -92,7 +92,8 @@ impl Program {
     ) -> anyhow::Result<Daemon> {
         let dir = match dir {
             Some(dir) => dir,
-            // In memory, as /run is: notes of what is frozen lie beside the socket.
+            // The folder is in memory, like /run: the notes about frozen filesystems are beside the
+            // socket.
             None => tempfile::tempdir_in("/dev/shm").context("making a folder for the daemon")?,
         };
         let file = dir.path().join("diskvitals.toml");
@@ -155,15 +156,15 @@ impl Daemon {
         client::admin(&self.socket()).await
     }
 
-    /// Until `GetNode` says that the first full picture is there. Out: how long that took from the
-    /// start, and the answer.
+    /// Waits until `GetNode` reports the first complete snapshot. Returns the time since the start,
+    /// and the answer.
     pub async fn wait_settled(&mut self) -> anyhow::Result<(Duration, wire::Node)> {
         self.wait_for(Duration::from_secs(60), |node| node.settled)
             .await
             .context("waiting for the first full picture")
     }
 
-    /// Asks every two milliseconds.
+    /// Polls every two milliseconds.
     pub async fn wait_for(
         &mut self,
         patience: Duration,
@@ -177,7 +178,7 @@ impl Daemon {
                 bail!("the daemon has ended: {status} (--verbose shows its log)");
             }
             if inventory.is_none() {
-                // Not listening yet.
+                // The daemon may not be listening yet.
                 inventory = self.connect().await.ok();
             }
             if let Some(inventory) = &mut inventory {
@@ -198,7 +199,7 @@ impl Daemon {
         }
     }
 
-    /// Stops it and hands its folder on, so that a successor finds the state.
+    /// Stops the daemon and returns its folder, so that a successor finds the state.
     pub fn stop(mut self) -> anyhow::Result<TempDir> {
         let spare = tempfile::tempdir().context("making a folder")?;
         self.end();
@@ -206,9 +207,9 @@ impl Daemon {
     }
 
     fn end(&mut self) {
-        // It may have ended by itself: then there is nothing to signal.
+        // The daemon may have ended already: then there is nothing to signal.
         let _ended = kill(Pid::from_raw(self.pid()), Signal::SIGTERM);
-        // It promises to be gone within five seconds, whatever hangs.
+        // The daemon guarantees to end within five seconds, whatever hangs.
         let pid = self.pid();
         std::thread::scope(|scope| {
             let (ended, end) = std::sync::mpsc::channel();
@@ -221,7 +222,7 @@ impl Daemon {
                     eprintln!(
                         "error: the daemon did not end within {SHUTDOWN_TIMEOUT:?} of SIGTERM"
                     );
-                    // It ended just now, otherwise.
+                    // An error means that the daemon has just ended.
                     let _ended = kill(Pid::from_raw(pid), Signal::SIGKILL);
                 }
             }
@@ -237,8 +238,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Fails when the daemon did not understand the recorded host: figures about something else would
-/// be lies.
+/// Fails if the daemon did not read the recorded host completely: the figures would then be wrong.
 pub fn check_snapshot(host: &Host, node: &wire::Node) -> anyhow::Result<()> {
     if (node.drives as usize) != host.plan.drives || (node.volumes as usize) < host.plan.volumes {
         let wanted = format!(
@@ -255,17 +255,17 @@ pub fn check_snapshot(host: &Host, node: &wire::Node) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Keeps this thread, and what it starts from now on, on one core; `None`: on all.
+/// Pins this thread, and all that it starts later, to one core; `None`: to all cores.
 pub fn pin(core: Option<usize>) -> anyhow::Result<()> {
     sched_setaffinity(Pid::from_raw(0), &cpus(core)?).context("setting the processor affinity")
 }
 
 impl Daemon {
-    /// Lets all its threads and its workers run on all cores again.
+    /// Allows all threads and workers of the daemon to run on all cores again.
     pub fn unpin(&self) -> anyhow::Result<()> {
         for process in crate::footprint::process_tree(self.pid())? {
             for task in process.tasks().context("listing threads")?.flatten() {
-                // A thread that has ended meanwhile needs no cores.
+                // A thread that has ended needs no cores.
                 let _gone = sched_setaffinity(Pid::from_raw(task.tid), &cpus(None)?);
             }
         }
@@ -289,7 +289,7 @@ fn cpus(core: Option<usize>) -> anyhow::Result<CpuSet> {
     Ok(set)
 }
 
-/// Cores of the machine, whatever this thread is pinned to.
+/// Number of the machine's cores, even if this thread is pinned.
 pub fn cores() -> usize {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     text.lines()

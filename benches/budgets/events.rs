@@ -1,5 +1,5 @@
-//! How soon a mount, an unmount, a drive that comes and one that goes are seen on Watch. On this
-//! machine's kernel: needs root and loop devices.
+//! The delay until Watch reports a mount, an unmount, an added drive and a removed drive. On this
+//! machine's kernel: requires root and loop devices.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,7 +63,7 @@ async fn mounts(
     };
     for _turn in 0..ROUNDS {
         let (from, to) = (device.to_owned(), point.to_owned());
-        // On another thread, so that the reader of events is not held up.
+        // The mount runs on another thread, so that it does not delay the reader of events.
         let mounted = tokio::task::spawn_blocking(move || {
             mount(
                 Some(&from),
@@ -118,7 +118,7 @@ async fn mounts(
     Ok(())
 }
 
-/// Timed from the start of losetup, which itself takes a few milliseconds.
+/// Measured from the start of losetup, which itself takes a few milliseconds.
 async fn drives(image: &Path, events: &mut Events, figures: &mut Figures) -> anyhow::Result<()> {
     let (mut came, mut went) = (Samples::default(), Samples::default());
     for _turn in 0..ROUNDS {
@@ -184,7 +184,7 @@ async fn drives(image: &Path, events: &mut Events, figures: &mut Figures) -> any
     Ok(())
 }
 
-/// The stream of changes after the first snapshot, each with the moment it arrived.
+/// The stream of changes after the first snapshot, each with its arrival time.
 pub async fn watch(daemon: &Daemon) -> anyhow::Result<Events> {
     let mut stream = daemon
         .connect()
@@ -260,8 +260,8 @@ impl Drop for Loop {
 struct Unmount<'a>(&'a Path);
 
 impl Unmount<'_> {
-    /// When it was done, and how often it was refused because somebody looked into it at that
-    /// moment.
+    /// Returns the time of the unmount, and how often it was refused because a process had the
+    /// mount open at that moment.
     async fn unmount_now(self) -> anyhow::Result<(Instant, u32)> {
         let deadline = Instant::now() + TIMEOUT;
         let mut refused = 0;

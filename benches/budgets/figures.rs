@@ -1,4 +1,4 @@
-//! How a figure is written.
+//! The format of a figure.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ pub enum Goal {
     AtLeast(f64),
 }
 
-/// Prints each figure as it is known: the later ones take minutes.
+/// Prints each figure as soon as it is measured: the later ones take minutes.
 #[derive(Default)]
 pub struct Figures {
     printed: usize,
@@ -28,7 +28,7 @@ impl Figures {
         self.printed += 1;
     }
 
-    /// A figure without a goal, or a fact that explains one.
+    /// Prints a figure without a goal, or a fact that explains one.
     pub fn remark(&self, text: &str) {
         println!("# {text}");
     }
@@ -38,7 +38,7 @@ impl Figures {
     }
 }
 
-/// Three digits that matter.
+/// Formats three significant digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         big if big >= 100.0 => format!("{value:.0}"),
@@ -52,7 +52,7 @@ pub fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// Durations of one kind of thing.
+/// Durations of one kind of operation.
 #[derive(Clone, Debug, Default)]
 pub struct Samples(Vec<Duration>);
 
@@ -69,7 +69,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// The smallest sample that `share` of all do not exceed; zero without samples.
+    /// The smallest sample that `fraction` of all samples do not exceed; zero without samples.
     pub fn quantile(&mut self, fraction: f64) -> Duration {
         self.0.sort_unstable();
         let rank = (self.0.len() as f64 * fraction).ceil() as usize;

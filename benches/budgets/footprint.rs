@@ -1,5 +1,4 @@
-//! What the daemon costs while nothing happens: memory (all of it locked) and processor time, its
-//! workers included.
+//! The cost of an idle daemon, including its workers: memory (all of it locked) and processor time.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use crate::daemon::{Host, Program, check_snapshot};
 use crate::figures::{Figures, Goal};
 use crate::tree::Plan;
 
-/// How often usage moves: more often than it is asked for.
+/// Interval at which usage changes; it is shorter than the probe interval.
 const CHANGES: Duration = Duration::from_secs(20);
 const MIB: f64 = 1_048_576.0;
 
@@ -28,7 +27,7 @@ pub async fn measure(
     let mut daemon = program.start(host.root(), "[probes]\ninterval = \"60s\"\n", None)?;
     let (_took, node) = daemon.wait_settled().await?;
     check_snapshot(&host, &node)?;
-    // The work of the start is over and the first probe round, spread or not, has begun.
+    // The work of the start is done, and the first probe round, distributed or not, has begun.
     tokio::time::sleep(Duration::from_secs(5)).await;
 
     let pid = daemon.pid();
@@ -75,7 +74,7 @@ pub async fn measure(
     Ok(())
 }
 
-/// A process and everything that descends from it.
+/// A process and all its descendants.
 pub fn process_tree(pid: i32) -> anyhow::Result<Vec<Process>> {
     let all: Vec<(Process, i32)> = all_processes()
         .context("listing processes")?
@@ -115,11 +114,11 @@ fn memory(process: &Process) -> anyhow::Result<(u64, u64)> {
     Ok((of("Rss"), of("Pss")))
 }
 
-/// Of the daemon, its living workers, and those that have ended and were waited for.
+/// The processor time of the daemon, its running workers, and those that were reaped.
 pub fn cpu_time(pid: i32) -> anyhow::Result<Duration> {
     let mut ticks = 0;
     for process in process_tree(pid)? {
-        // One that has just ended is counted with its parent's children.
+        // A process that has just ended counts with its parent's children.
         if let Ok(stat) = process.stat() {
             ticks += stat.utime
                 + stat.stime

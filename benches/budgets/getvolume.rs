@@ -12,7 +12,7 @@ use crate::figures::{Figures, Goal};
 use crate::tree::Plan;
 
 const CONNECTIONS: usize = 16;
-/// Calls a second that one core must answer.
+/// Calls per second that one core must answer.
 const RATE: u32 = 5000;
 
 pub async fn measure(
@@ -25,7 +25,7 @@ pub async fn measure(
         volumes: 1000,
         hung: 1,
     })?;
-    // The daemon on one core, the clients on another: they do as much work as the daemon.
+    // The daemon runs on one core, the clients on another: they do as much work as the daemon.
     let pinned = cores() > 1;
     pin(pinned.then_some(0))?;
     let started = program.start(host.root(), "[probes]\ntimeout = \"2s\"\n", None);
@@ -111,7 +111,7 @@ fn requests(host: &Host) -> Vec<wire::GetVolumeRequest> {
         .collect()
 }
 
-/// As fast as each connection gets its answers.
+/// Each connection calls again after each answer.
 async fn closed_loop(
     daemon: &Daemon,
     requests: &[wire::GetVolumeRequest],
@@ -121,7 +121,7 @@ async fn closed_loop(
     run(daemon, requests, connections, load, None).await
 }
 
-/// At `RATE` calls a second over all connections, however long the answers take.
+/// Makes `RATE` calls per second over all connections, however long the answers take.
 async fn paced(
     daemon: &Daemon,
     requests: &[wire::GetVolumeRequest],

@@ -1,8 +1,8 @@
-//! What the kernel's log costs: processor time at the rate of a storm, beside
+//! The cost of the kernel log: processor time at the rate of a storm, compared with
 //! node-problem-detector's kernel monitor with its default rules on the same stream, and memory
 //! after a million records.
 //!
-//! The log is a named pipe in packet mode: a record a read, as the device gives them.
+//! The log is a named pipe in packet mode: each read returns one record, as with the device.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -23,19 +23,19 @@ use crate::figures::{Figures, Goal, Samples, milliseconds};
 use crate::footprint::cpu_time;
 use crate::tree::Plan;
 
-/// Lines that a busy node wrote.
+/// Records per second, as on a busy node.
 const RATE: u64 = 6_400;
 const FLOOD_RECORDS: u64 = 1_000_000;
-/// Root may have no more without CAP_SYS_RESOURCE (pipe(7)); in packet mode 256 records.
+/// The maximum without CAP_SYS_RESOURCE (pipe(7)); in packet mode 256 records.
 const PIPE_BYTES: i32 = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Records whose latency is measured, of drives of the recorded host.
+/// Number of records whose latency is measured, for drives of the recorded host.
 const ROUNDS: usize = 60;
 const NVME: [&str; 2] = ["nvme0n1", "nvme1n1"];
-/// Where the daemon finds the pipe, below its host root.
+/// The path of the pipe below the daemon's host root.
 const PATH: &str = "/run/kernel-log";
 
-/// node-problem-detector, where it is built, and the rules that it comes with.
+/// node-problem-detector, if it is built, and its default rules.
 pub struct Peer {
     pub program: PathBuf,
     pub rules: PathBuf,
@@ -99,11 +99,11 @@ pub async fn measure(
         FLOOD_RECORDS as f64 / took.as_secs_f64(),
         "records/s",
     );
-    // It must have lived to the end.
+    // The daemon must still run at the end.
     daemon.wait_settled().await.map(drop)
 }
 
-/// From a record in the log to the drive on Watch: in a quiet log, and in one that is flooded.
+/// Measures the time from a log record to the drive on Watch, in a quiet log and in a flood.
 async fn measure_latency(
     daemon: &Daemon,
     pipe: Pipe,
@@ -126,7 +126,8 @@ async fn measure_latency(
                 pipe = fed;
                 next += RATE / 10;
             }
-            // Places of a drive that are kept are few: each drive has its share.
+            // The daemon stores few sectors of a drive, so the records are distributed over the
+            // drives.
             let (drive, sector) = (turn % NVME.len(), 1_000_000 + next);
             let time = diskvitals::host::clock::monotonic().as_micros();
             let device = NVME[drive];
@@ -164,8 +165,8 @@ async fn measure_latency(
     Ok((pipe, next))
 }
 
-/// Of one core, while records come at `RATE`. Hands back the pipe, and the number of the next
-/// record.
+/// Returns the share of one core while records arrive at `RATE`, the pipe, and the number of the
+/// next record.
 async fn measure_cpu_share(
     pid: i32,
     pipe: Pipe,
@@ -191,7 +192,8 @@ async fn measure_cpu_share(
     ))
 }
 
-/// In a mount namespace of its own, where the pipe lies over the device: it knows no other place.
+/// Runs in a separate mount namespace with the pipe mounted over the device, because the peer has a
+/// fixed path.
 async fn measure_peer(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
     let dir = tempfile::tempdir().context("making a folder")?;
     let path = dir.path().join("kmsg");
@@ -232,13 +234,13 @@ struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ended = self.0.kill();
         let _reaped = self.0.wait();
     }
 }
 
-/// The writing side.
+/// The writing end.
 struct Pipe(File);
 
 impl Pipe {
@@ -248,7 +250,7 @@ impl Pipe {
             nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR,
         )
         .context("making a named pipe")?;
-        // Both ways: neither side's opening waits for the other's.
+        // Opened for both directions, so that neither open waits for the other.
         let file = File::options()
             .read(true)
             .write(true)
@@ -260,7 +262,7 @@ impl Pipe {
         Ok(Pipe(file))
     }
 
-    /// As fast as they are read, or at a rate. Out: how long it took.
+    /// Writes as fast as the records are read, or at a rate. Returns the duration.
     fn feed(
         mut self,
         first: u64,
@@ -283,7 +285,7 @@ impl Pipe {
         Ok((self, started.elapsed()))
     }
 
-    /// Until all is read.
+    /// Waits until all records are read.
     async fn wait_drained(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         let mut waiting = [nix::poll::PollFd::new(
@@ -303,8 +305,7 @@ impl Pipe {
     }
 }
 
-/// What a node says when nothing is wrong with its drives, in the proportions of no node in
-/// particular.
+/// Messages of a node with healthy drives; the proportions are not those of a particular node.
 const NOISE: [&str; 8] = [
     "audit: type=1400 audit(1700000000.123:456): apparmor=\"DENIED\" operation=\"open\" profile=\"runc\" name=\"/proc/sys/kernel\" comm=\"cat\"",
     "cni0: port 7(veth3f2a1b0c) entered forwarding state",
@@ -316,10 +317,10 @@ const NOISE: [&str; 8] = [
     "EXT4-fs (sdb1): mounted filesystem 530e0179-b044-4633-bdf8-2d4c7adb053f r/w with ordered data mode. Quota mode: none.",
 ];
 
-/// One incident in a hundred records.
+/// Writes one incident per hundred records.
 fn write_record(seq: u64, record: &mut String) {
     record.clear();
-    // A record without its time would be taken for an old one by others.
+    // Other programs would treat a record without its time as old.
     let time = diskvitals::host::clock::monotonic().as_micros();
     // Writing into a string does not fail.
     let _written = match seq % 100 {

@@ -1,14 +1,13 @@
-//! The budgets of diskvitals, measured: each figure is a line `name value unit goal ok|SHORT`;
-//! facts and remarks are lines that start with `#`.
+//! Measures the budgets of diskvitals: each figure is a line `name value unit goal ok|SHORT`; facts
+//! and remarks are lines that start with `#`.
 //!
 //! In: the daemon's program (release build). Out: lines on standard output. Nothing is asserted: a
-//! figure that falls short says so, and the exit status is 0 unless a measurement could not be
-//! made.
+//! missed goal is printed as SHORT, and the exit status is 0 unless a measurement failed.
 //!
-//! Run by `scripts/bench`. The daemon is a process of its own, as in use; recorded host trees give
-//! it hardware that this machine has not.
+//! Run by `scripts/bench`. The daemon is a separate process, as in production; recorded host trees
+//! supply hardware that this machine does not have.
 
-// The measuring program starts what it measures; src/host is the daemon's door, not this one's.
+// The measuring program starts processes itself; src/host applies to the daemon only.
 #![allow(clippy::disallowed_methods)]
 
 mod calls;
@@ -107,7 +106,7 @@ const GROUPS: [Group; 9] = [
     Group::Footprint,
 ];
 
-// One thread: the load comes from one core, and the daemon can have the other for itself.
+// One thread: the load comes from one core, so the daemon can use the other.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::process::ExitCode {
     let arguments = Arguments::parse();

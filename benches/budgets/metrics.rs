@@ -1,6 +1,6 @@
-//! Scrapes of a daemon with 64 drives, all of which have told of themselves, and 500 volumes: in
-//! both formats, as they are and packed, each over a connection of its own; one after the other,
-//! and each of a picture that is newer than the scrape before.
+//! Scrapes of a daemon with 500 volumes and 64 drives with SMART data: in both formats, plain and
+//! compressed, each over a new connection; one after the other, and each with a newer snapshot than
+//! the scrape before.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::smartctl::{Ata, Smartctl};
 use crate::tree::Plan;
 
 const SCRAPES: usize = 1000;
-/// Each of a picture of its own.
+/// Number of scrapes with a new snapshot each.
 const SNAPSHOTS: usize = 200;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -30,7 +30,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
     let tools = tempfile::tempdir().context("making a folder for smartctl")?;
     let smartctl = Smartctl::new(tools.path()).context("writing smartctl")?;
     smart::set_responses(&smartctl).context("writing the answers")?;
-    // The first one with a finding, which can be acknowledged.
+    // The first drive has a finding, which can be acknowledged.
     let sick = Ata {
         pending: 8,
         ..Ata::new("ZL200000", 0xa000_0000)
@@ -93,7 +93,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
     measure_new_snapshots(&daemon, &socket, figures).await
 }
 
-/// Between any two scrapes a finding is acknowledged, or that is taken back.
+/// Between two scrapes a finding is acknowledged, or the acknowledgement is removed.
 async fn measure_new_snapshots(
     daemon: &Daemon,
     socket: &Path,

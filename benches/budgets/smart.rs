@@ -1,6 +1,6 @@
-//! What a round of questions for SMART data costs: all of 64 recorded drives, asked with a smartctl
-//! that answers from files, and the same with one drive that never answers. Beside it
-//! smartctl_exporter on the same smartctl, where it is built: there a round is a scrape.
+//! The cost of a round of SMART queries: 64 recorded drives with a smartctl that answers from
+//! files, and the same with one drive that never answers. smartctl_exporter is measured on the same
+//! smartctl, if it is built: there a round is a scrape.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -22,9 +22,9 @@ use crate::tree::Plan;
 
 pub const DRIVES: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// For a scrape that waits for a drive that never answers.
+/// Time limit for a scrape that waits for a drive that never answers.
 const HUNG_DRIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Between two rounds, so that none is too soon.
+/// The pause between two rounds, so that none is too early.
 const ROUND_PAUSE: Duration = Duration::from_millis(2500);
 const ROUNDS: u32 = 3;
 
@@ -62,7 +62,7 @@ pub async fn measure(
             cpu_time_of(daemon.pid())?,
         );
         wall += measure_round(&daemon, &mut inventory, &before.0, DRIVES).await?;
-        // Every child has ended and was waited for.
+        // Every child has ended and was reaped.
         cpu += cpu_time(daemon.pid())?.saturating_sub(before.1);
         own += cpu_time_of(daemon.pid())?.saturating_sub(before.2);
     }
@@ -93,7 +93,7 @@ pub async fn measure(
         "{DRIVES} drives, {ROUNDS} rounds, two questions at a time; the time of smartctl (a shell script here) is in the second figure"
     ));
 
-    // The first of the drives hangs, and with it one of the two questions at a time.
+    // The first drive hangs, and blocks one of the two concurrent queries.
     tokio::time::sleep(ROUND_PAUSE).await;
     let hung = devices.first().context("a drive")?;
     smartctl
@@ -120,7 +120,7 @@ pub async fn measure(
     }
 }
 
-/// One answer for each drive of the recorded host. Out: their names as smartctl is given them.
+/// Sets one answer for each drive of the recorded host. Returns smartctl's names of the drives.
 pub fn set_responses(smartctl: &Smartctl) -> std::io::Result<Vec<String>> {
     let mut devices = Vec::new();
     for at in 0..DRIVES {
@@ -148,7 +148,7 @@ pub fn set_responses(smartctl: &Smartctl) -> std::io::Result<Vec<String>> {
 
 type AnswerTime = (i64, i32);
 
-/// When each drive that has answered last did.
+/// The time of the last answer of each drive that has answered.
 async fn answer_times(inventory: &mut Inventory) -> anyhow::Result<BTreeMap<String, AnswerTime>> {
     let request = wire::ListDrivesRequest {
         page_size: 1000,
@@ -215,11 +215,12 @@ async fn measure_round(
     Ok(started.elapsed())
 }
 
-/// Of the daemon and its workers, without the programs that it started and waited for.
+/// The processor time of the daemon and its workers, without the programs that they started and
+/// reaped.
 fn cpu_time_of(pid: i32) -> anyhow::Result<Duration> {
     let mut ticks = 0;
     for process in process_tree(pid)? {
-        // One that has just ended is smartctl.
+        // A process that has just ended is smartctl.
         if let Ok(stat) = process.stat()
             && (stat.pid == pid || stat.comm.starts_with("diskvitals"))
         {
@@ -242,7 +243,7 @@ struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ended = self.0.kill();
         let _reaped = self.0.wait();
     }
@@ -254,7 +255,7 @@ fn measure_exporter(
     devices: &[String],
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
-    // A port that is free now.
+    // The address uses a port that is free now.
     let address = TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())
         .context("finding a port")?;
@@ -355,10 +356,10 @@ fn measure_exporter(
             HUNG_DRIVE_TIMEOUT.as_secs()
         )),
     }
-    // What hangs is its child, not ours.
+    // The process that hangs is the exporter's child.
     for process in process_tree(pid)? {
         if process.pid != pid {
-            // It may have ended by itself.
+            // The process may have ended already.
             let _ended = nix::sys::signal::kill(
                 nix::unistd::Pid::from_raw(process.pid),
                 nix::sys::signal::Signal::SIGKILL,
@@ -368,7 +369,7 @@ fn measure_exporter(
     Ok(())
 }
 
-/// The most runs of smartctl that overlapped since it was made.
+/// The largest number of concurrent smartctl runs since it was created.
 fn max_concurrent_calls(smartctl: &Smartctl) -> usize {
     let (mut running, mut most) = (0_usize, 0);
     for line in smartctl.calls() {

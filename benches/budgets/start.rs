@@ -1,4 +1,4 @@
-//! From the start of the process to the first full answer over the socket.
+//! The time from the start of the process to the first complete answer over the socket.
 
 use crate::daemon::{Host, Program, check_snapshot};
 use crate::figures::{Figures, Goal, Samples};
@@ -13,7 +13,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
         hung: 0,
     })?;
     let mut samples = Samples::default();
-    // The first run makes the database, the others find it.
+    // The first run creates the database; later runs find it.
     let mut dir = None;
     for _run in 0..RUNS {
         let mut daemon = program.start(host.root(), "", dir.take())?;

@@ -1,11 +1,11 @@
 //! Connection to the daemon's agent socket, shared by all services of the shim and restored
 //! automatically when it is lost.
 //!
-//! In: the path of the socket. Out: answers, or the CSI status that says why there is none. One
+//! In: the path of the socket. Out: answers, or the CSI status that explains why there is none. One
 //! task ([`Reconnector`]) owns the connection. It checks the API revision on each new connection,
 //! because shim and daemon are upgraded at different times, and retries with growing delays. A call
-//! that finds no connection triggers an attempt at once. Each new error is logged once, not each
-//! attempt. Knows nothing of the calls' contents.
+//! without a connection triggers an attempt at once. Each new error is logged once, not each
+//! attempt. The module does not depend on the contents of calls.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -21,22 +21,22 @@ use crate::api::{API_REVISION, wire};
 use crate::model::backoff::Backoff;
 use crate::model::causes::with_causes;
 
-/// Between two attempts to connect.
+/// Delay between two attempts to connect.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-/// However many calls ask for it, attempts are not made more often.
+/// The minimum delay between attempts, independent of the number of calls.
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
-/// For the connection and the first call (GetNode). Meanwhile calls are refused after
+/// Time limit for the connection and the first call (GetNode). Calls are already refused after
 /// [`CONNECTION_WAIT`].
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a call waits for a connection that is being made.
+/// How long a call waits for a connection in progress.
 const CONNECTION_WAIT: Duration = Duration::from_millis(500);
-/// For an answer from the daemon's memory, connecting included: the kubelet queries the volumes of
-/// all drivers one after another.
+/// Time limit for an answer from the daemon's memory, including the connection: the kubelet queries
+/// the volumes of all drivers one after another.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(900);
 /// Longest time for a call that changes something.
 pub(crate) const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Why the daemon cannot be reached.
+/// The reason why the daemon cannot be reached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum ConnectionError {
     #[error("diskvitalsd has not been reached yet")]
@@ -51,12 +51,12 @@ enum ConnectionError {
 
 #[derive(Clone)]
 enum LinkState {
-    /// The `generation`-th connection; 1 is the first.
+    /// The connection is up; `generation` counts connections from 1.
     Up {
         client: Client,
         generation: u64,
     },
-    /// A connection is being made.
+    /// A connection attempt is in progress.
     Connecting {
         since: Instant,
         error: ConnectionError,
@@ -71,7 +71,7 @@ enum LinkState {
 pub(crate) struct Agent {
     links: watch::Receiver<LinkState>,
     wake: Arc<Notify>,
-    /// The newest connection that failed a call.
+    /// The newest connection on which a call failed.
     failed: Arc<watch::Sender<u64>>,
 }
 
@@ -110,8 +110,8 @@ pub(crate) fn new_agent(path: &Path) -> (Agent, Reconnector) {
 }
 
 impl Agent {
-    /// Calls what the daemon answers from memory. UNAVAILABLE within a second when it does not
-    /// answer. `call` may run twice, on two connections.
+    /// Executes a call that the daemon answers from memory. Returns UNAVAILABLE within a second if
+    /// there is no answer. `call` may run twice, on two connections.
     pub(crate) async fn query<T, F, A>(&self, call: F) -> Result<T, Status>
     where
         F: Fn(Client) -> A,
@@ -128,8 +128,8 @@ impl Agent {
             })
     }
 
-    /// Calls what takes its time: at most `limit`, and never more than [`MAX_CALL_TIMEOUT`]. The
-    /// call must be idempotent: it is repeated when the connection ends meanwhile.
+    /// Executes a slow call: for at most `limit`, and never more than [`MAX_CALL_TIMEOUT`]. The
+    /// call must be idempotent: it is repeated if the connection ends during the call.
     pub(crate) async fn execute<T, F, A>(&self, limit: Duration, call: F) -> Result<T, Status>
     where
         F: Fn(Client) -> A,
@@ -171,12 +171,13 @@ impl Agent {
     /// Returns when [`Agent::is_connected`] may have changed.
     pub(crate) async fn changed(&mut self) {
         if self.links.changed().await.is_err() {
-            // The reconnector ended: the process ends.
+            // The reconnector has ended because the process is ending.
             std::future::pending().await
         }
     }
 
-    /// A connection newer than `failed`; UNAVAILABLE when there is none within [`CONNECTION_WAIT`].
+    /// Returns a connection newer than `failed`; UNAVAILABLE if there is none within
+    /// [`CONNECTION_WAIT`].
     async fn client(&self, until: Instant, failed: u64) -> Result<(Client, u64), Status> {
         let mut links = self.links.clone();
         let mut until = until.min(Instant::now() + CONNECTION_WAIT);
@@ -219,7 +220,7 @@ impl Agent {
 }
 
 impl Reconnector {
-    /// True from the first connection on, for ever.
+    /// True from the first connection on; it never becomes false again.
     pub(crate) fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
@@ -260,7 +261,7 @@ impl Reconnector {
             });
             last = error;
             tokio::time::sleep(MIN_BACKOFF).await;
-            // Woken or not, an attempt follows.
+            // An attempt follows in both cases.
             let _ = timeout(backoff.next_delay(), self.wake.notified()).await;
         }
     }
@@ -272,7 +273,7 @@ impl Reconnector {
     ) -> ConnectionError {
         tokio::select! {
             () = closed.wait() => ConnectionError::Unreachable("the connection is closed".into()),
-            // An error: all agents are dropped, so no call can fail.
+            // An error means that all agents are dropped, so no call can fail.
             _ = self.failed.wait_for(|failed| *failed >= generation) => ConnectionError::Unreachable("it does not answer in time".into()),
         }
     }
@@ -286,8 +287,8 @@ async fn handshake(path: &Path) -> Result<(Client, ConnectionClosed, wire::Node)
     Ok((client, closed, node))
 }
 
-/// An older daemon is accepted: a call that it does not know fails with UNAVAILABLE and the advice
-/// to upgrade it.
+/// Accepts an older daemon: a call that the older daemon does not implement fails with UNAVAILABLE
+/// and the advice to upgrade it.
 fn check_revision(node: wire::Node) -> Result<wire::Node, ConnectionError> {
     if node.api_revision > API_REVISION {
         return Err(ConnectionError::TooNew {
@@ -298,7 +299,7 @@ fn check_revision(node: wire::Node) -> Result<wire::Node, ConnectionError> {
     Ok(node)
 }
 
-/// The client's error texts address people at a shell. On the agent socket other advice helps.
+/// The client's error texts are for shell users. The agent socket needs other advice.
 fn unreachable_error(error: ClientError) -> ConnectionError {
     ConnectionError::Unreachable(match error {
         ClientError::NoDaemon(path) => format!("no diskvitalsd listens on {}", path.display()),
@@ -328,8 +329,8 @@ fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("diskvitalsd has not finished yet and continues: retry the call")
 }
 
-/// The daemon uses CSI's codes. Problems between shim and daemon are not the caller's mistake: they
-/// become UNAVAILABLE.
+/// Converts an error to a status. The daemon uses CSI's codes. Problems between shim and daemon
+/// become UNAVAILABLE, because the caller did not cause them.
 fn to_status(error: ClientError) -> Status {
     match error {
         ClientError::Rejected(status) => match status.code() {

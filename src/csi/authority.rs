@@ -1,13 +1,13 @@
 //! Wraps a client's connection and replaces an invalid HTTP/2 `:authority` by a valid one.
 //!
-//! Why it exists: gRPC in Go that dials a bare socket path sends that path, percent-encoded, as
+//! Reason: gRPC in Go that dials a bare socket path sends that path, percent-encoded, as
 //! `:authority: %2Fvar%2Flib%2F…`. The kubelet does so when it calls a plugin's registration
-//! socket. The crate h2 refuses such a request with PROTOCOL_ERROR before any service sees it, has
-//! no option to accept it, and no crate rewrites a header block in front of h2. So the client's
-//! bytes are rewritten before h2 reads them.
+//! socket. The crate h2 refuses this request with PROTOCOL_ERROR before any service reads it and
+//! has no option to accept it; no crate rewrites a header block in front of h2. This module
+//! therefore rewrites the client's bytes before h2 reads them.
 //!
-//! In: a client's connection. Out: the same connection; bytes written to the client pass unread.
-//! Knows nothing of gRPC, of CSI or of the caller.
+//! In: a client's connection. Out: the same connection; bytes to the client are not parsed. The
+//! module does not depend on gRPC, CSI or the caller.
 
 mod frames;
 
@@ -21,10 +21,10 @@ use tonic::transport::server::Connected;
 
 use crate::csi::authority::frames::{FrameError, FrameRewriter};
 
-/// Bytes read from the client at once, on the stack: an idle connection costs no buffer.
+/// Bytes read from the client at once. The buffer is on the stack: an idle connection needs none.
 const READ_CHUNK: usize = 8 << 10;
-/// Bytes prepared ahead of the server, plus one header block. HPACK can expand one byte to many
-/// kilobytes.
+/// Maximum number of bytes prepared ahead of the server, plus one header block. HPACK can expand
+/// one byte to many kilobytes.
 const READ_AHEAD: usize = 32 << 10;
 
 /// A connection as the server reads it.
@@ -32,9 +32,9 @@ const READ_AHEAD: usize = 32 << 10;
 pub(crate) struct AuthorityRewriter<S> {
     connection: S,
     frames: FrameRewriter,
-    /// Read but not processed yet, because enough is ready.
+    /// Bytes that are read but not processed yet, because enough bytes are ready.
     unprocessed: Vec<u8>,
-    /// For the server, which has read it up to `consumed`.
+    /// Bytes for the server, which has read them up to `consumed`.
     ready: Vec<u8>,
     consumed: usize,
     /// Returned after all ready bytes.
@@ -64,7 +64,7 @@ impl<S> AuthorityRewriter<S> {
         }
     }
 
-    /// Copies ready bytes. True: there were some.
+    /// Copies ready bytes. Returns true if there were any.
     fn copy_ready(&mut self, to: &mut ReadBuf<'_>) -> bool {
         let left = &self.ready[self.consumed..];
         if left.is_empty() {

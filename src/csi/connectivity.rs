@@ -1,4 +1,4 @@
-//! podmon's connectivity check, answered by the daemon: whether the drives of the volumes are
+//! podmon's connectivity check, based on the daemon's answer: whether the drives of the volumes are
 //! present, and whether I/O reaches them.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::csi::agent::Agent;
 use crate::csi::driver::Driver;
 use crate::csi::podmon::{Connectivity, ConnectivityStatus};
 
-/// For the answer, beside the sample.
+/// Time for the answer in addition to the sample.
 const RESPONSE_MARGIN: Duration = Duration::from_secs(5);
 
 impl Connectivity for Driver {
@@ -22,7 +22,7 @@ impl Connectivity for Driver {
     }
 }
 
-/// Of the volumes of any driver.
+/// Checks volumes of any driver.
 pub(crate) async fn check(
     agent: &Agent,
     driver: &str,

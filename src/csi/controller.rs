@@ -1,8 +1,8 @@
-//! CSI Controller service. The pool, and so every volume, belongs to this node: calls go to the
-//! local daemon, and requests for another node are refused (in node-deployment mode the
+//! CSI Controller service. The pool, and so every volume, belongs to this node: calls use the local
+//! daemon, and requests for another node are refused (in node-deployment mode the
 //! external-provisioner calls each node for its own volumes).
 //!
-//! Each call validates its fields first and looks the volume up afterwards.
+//! Each call validates its fields first, then looks up the volume.
 
 mod listing;
 
@@ -43,8 +43,8 @@ impl ControllerService {
     }
 }
 
-/// The reason why a volume does not support this access; None: it does. `kind` unspecified: any
-/// volume of this driver.
+/// The reason why a volume does not support this access; None if it does. An unspecified `kind`
+/// means any volume of this driver.
 fn unsupported_reason(access: &daemon::Access, kind: daemon::ProvidedKind) -> Option<String> {
     if !is_single_node_mode(access.mode()) {
         let mode = access.mode().as_str_name();
@@ -124,7 +124,7 @@ impl Controller for ControllerService {
         let limit = call_timeout(&request);
         let id = request.into_inner().volume_id;
         validate_volume_id(&id)?;
-        // An id that no volume can have is deleted already.
+        // A volume with an impossible id counts as already deleted.
         if is_possible_id(&id) {
             let deleted = self.driver.agent.execute(limit, |client| {
                 let id = id.clone();
@@ -135,8 +135,8 @@ impl Controller for ControllerService {
         Ok(Response::new(wire::DeleteVolumeResponse {}))
     }
 
-    /// Attaches nothing, because a volume is on its node or nowhere. Checks that the requested
-    /// access is possible.
+    /// Does not attach anything, because a volume is only available on its node. Checks that the
+    /// requested access is possible.
     async fn controller_publish_volume(
         &self,
         request: Request<wire::ControllerPublishVolumeRequest>,
@@ -175,7 +175,7 @@ impl Controller for ControllerService {
     ) -> Result<Response<wire::ControllerUnpublishVolumeResponse>, Status> {
         self.require_controller_publish("ControllerUnpublishVolume")?;
         validate_volume_id(&request.get_ref().volume_id)?;
-        // Nothing is attached, whatever the volume and the node are.
+        // Nothing is attached, for any volume and any node.
         Ok(Response::new(wire::ControllerUnpublishVolumeResponse {}))
     }
 
@@ -254,7 +254,7 @@ impl Controller for ControllerService {
         }))
     }
 
-    /// 0 for another node, and for an access that no volume of this driver supports.
+    /// Returns 0 for another node, and for an access that no volume of this driver supports.
     async fn get_capacity(
         &self,
         request: Request<wire::GetCapacityRequest>,
@@ -417,8 +417,8 @@ fn no_snapshots() -> Status {
     Status::unimplemented("this driver has no snapshots")
 }
 
-/// Capacity of the requested kind; without one, of the kind that the daemon chooses by default,
-/// which it lists first.
+/// Returns the capacity of the requested kind; without a requested kind, of the daemon's default
+/// kind, which is the first in the daemon's list.
 fn capacity_response(pool: &daemon::Pool, kind: daemon::ProvidedKind) -> wire::GetCapacityResponse {
     let pool = pool
         .kinds
@@ -430,7 +430,7 @@ fn capacity_response(pool: &daemon::Pool, kind: daemon::ProvidedKind) -> wire::G
             maximum_volume_size: Some(saturating_i64(pool.largest_bytes)),
             minimum_volume_size: Some(saturating_i64(pool.smallest_bytes)),
         },
-        // No such pool, or a pool in which no volume can be created now.
+        // The pool does not exist, or no volume can be created in it now.
         _ => wire::GetCapacityResponse::default(),
     }
 }

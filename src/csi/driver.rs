@@ -24,13 +24,13 @@ pub(crate) struct Driver {
     pub node_id: String,
     pub topology: Topology,
     pub health_api: HealthApi,
-    /// ControllerPublishVolume and ControllerExpandVolume are announced.
+    /// Whether ControllerPublishVolume and ControllerExpandVolume are announced.
     pub controller_publish: bool,
     pub agent: Agent,
 }
 
 impl Driver {
-    /// Health of one volume of this driver; NOT_FOUND for an unknown volume.
+    /// Queries the health of one volume of this driver; NOT_FOUND for an unknown volume.
     pub(crate) async fn query_health(&self, id: &str) -> Result<VolumeHealth, Status> {
         let health = self
             .agent
@@ -39,7 +39,7 @@ impl Driver {
         health.map_err(|status| with_volume_id(id, status))
     }
 
-    /// One volume of this driver; NOT_FOUND for an unknown volume.
+    /// Queries one volume of this driver; NOT_FOUND for an unknown volume.
     pub(crate) async fn query_provided(&self, id: &str) -> Result<daemon::ProvidedVolume, Status> {
         let provided = self.agent.query(|client| {
             let id = id.to_owned();
@@ -48,7 +48,7 @@ impl Driver {
         provided.await.map_err(|status| with_volume_id(id, status))
     }
 
-    /// UNIMPLEMENTED where CSI 1.13's health calls are not announced.
+    /// UNIMPLEMENTED unless CSI 1.13's health calls are announced.
     pub(crate) fn require_health_api(&self) -> Result<(), Status> {
         if self.health_api.includes_health() {
             Ok(())
@@ -77,7 +77,7 @@ impl Driver {
         }
     }
 
-    /// The answer of CSI 1.12, where it is enabled.
+    /// The answer of CSI 1.12, if it is enabled.
     pub(crate) fn wire_condition(&self, health: VolumeHealth) -> Option<wire::VolumeCondition> {
         let health::VolumeCondition { abnormal, message } = health.condition;
         self.health_api
@@ -96,7 +96,7 @@ impl Driver {
         }
     }
 
-    /// The nodes on which a volume is staged or published: this one, or none.
+    /// The nodes on which a volume is staged or published: this node or none.
     pub(crate) fn published_node_ids(&self, volume: &daemon::ProvidedVolume) -> Vec<String> {
         if self.controller_publish && !volume.attachments.is_empty() {
             vec![self.node_id.clone()]
@@ -106,8 +106,8 @@ impl Driver {
     }
 }
 
-/// Health from the daemon's snapshot of the node; for a volume that is not in it yet, from the
-/// volume's own record.
+/// Returns the health from the daemon's snapshot of the node, or from the volume's own record if
+/// the snapshot does not contain the volume yet.
 async fn fetch_health(
     client: Client,
     driver: String,
@@ -123,21 +123,21 @@ async fn fetch_health(
     }
 }
 
-/// [`health::of_provided`] at this moment.
+/// [`health::of_provided`] with the current time.
 pub(crate) fn provided_volume_health(volume: &daemon::ProvidedVolume) -> VolumeHealth {
     health::of_provided(volume, volume.attachments.iter().any(is_fresh))
 }
 
-/// The attachment is so recent that the daemon's snapshot of the node may not show it yet.
+/// Whether the attachment is so recent that the daemon's snapshot of the node may not show it yet.
 pub(crate) fn is_fresh(attachment: &daemon::Attachment) -> bool {
     let since = attachment
         .since
         .and_then(|since| SystemTime::try_from(since).ok());
-    // An error: the time is in the future, because the clock was set back.
+    // An error means a time in the future: the clock was set back.
     since.is_some_and(|since| since.elapsed().is_ok_and(|age| age < SNAPSHOT_LAG))
 }
 
-/// The daemon names handles, the caller volume ids.
+/// Replaces the handle in the daemon's message by the caller's volume id.
 pub(crate) fn with_volume_id(id: &str, status: Status) -> Status {
     if status.code() == Code::NotFound {
         volume_not_found(id)

@@ -27,7 +27,7 @@ use crate::csi::wire::identity_server::IdentityServer;
 use crate::csi::wire::node_server::NodeServer;
 use crate::host::listen::ListenError;
 
-/// For one answer: longer than any call to the daemon, each of which has its own limit.
+/// Time limit for one answer: longer than that of any call to the daemon.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(100);
 
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +144,7 @@ fn podmon_service(driver: &Arc<Driver>) -> PodmonService<Driver> {
     PodmonService::new(driver.node_id.clone(), driver.clone())
 }
 
-/// grpc.health.v1: SERVING while the daemon answers.
+/// Publishes grpc.health.v1: SERVING while the daemon answers.
 async fn publish_readiness(mut agent: Agent, reporter: HealthReporter) -> std::convert::Infallible {
     loop {
         let status = if agent.is_connected() {

@@ -1,10 +1,10 @@
-//! Volume health as Kubernetes accepts it: converts the daemon's volumes and storage faults to the
-//! status list of CSI 1.13 and to the VolumeCondition of CSI 1.12.
+//! Volume health in the form that Kubernetes accepts: converts the daemon's volumes and storage
+//! faults to the status list of CSI 1.13 and to the VolumeCondition of CSI 1.12.
 //!
-//! In: volumes and faults of the daemon. Out: values that every caller can store. Pure. Knows no
-//! sockets and no requests.
+//! In: volumes and faults of the daemon. Out: values that every caller can store. The module does
+//! no I/O and does not depend on requests.
 //!
-//! A status list keeps to [`limits`]: at most [`MAX_STATUSES`] entries, unique by (status, reason),
+//! A status list observes [`limits`]: at most [`MAX_STATUSES`] entries, unique by (status, reason),
 //! each with a reason and a message of allowed length.
 
 use std::cmp::Reverse;
@@ -13,8 +13,8 @@ use crate::api::wire;
 use crate::csi::limits;
 use crate::csi::limits::MAX_STATUSES;
 
-/// VolumeHealthErrorType of CSI 1.13, ascending by severity. `Degraded` and `Inaccessible` have the
-/// numbers of StorageHealthErrorType's STORAGE_DEGRADED and STORAGE_UNREACHABLE as well.
+/// VolumeHealthErrorType of CSI 1.13, ascending by severity. `Degraded` and `Inaccessible` also
+/// have the numbers of StorageHealthErrorType's STORAGE_DEGRADED and STORAGE_UNREACHABLE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HealthErrorType {
     Degraded = 1,
@@ -33,9 +33,9 @@ impl HealthErrorType {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthStatus {
     pub status: HealthErrorType,
-    /// Made by [`limits::conform_reason`].
+    /// Output of [`limits::conform_reason`].
     pub reason: String,
-    /// Made by [`limits::truncate_message`].
+    /// Output of [`limits::truncate_message`].
     pub message: String,
 }
 
@@ -54,7 +54,7 @@ impl HealthStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeCondition {
     pub abnormal: bool,
-    /// Made by [`limits::truncate_message`].
+    /// Output of [`limits::truncate_message`].
     pub message: String,
 }
 
@@ -66,18 +66,18 @@ pub struct HealthUnknown(pub String);
 /// Health of one volume, for both health APIs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeHealth {
-    /// Worst first, at most [`MAX_STATUSES`]; empty: healthy. Unknown health is an error of the
-    /// call, because an empty list would mean healthy.
+    /// The worst status is first; at most [`MAX_STATUSES`]. An empty list means healthy. Unknown
+    /// health is therefore an error of the call.
     pub statuses: Result<Vec<HealthStatus>, HealthUnknown>,
-    /// While health is unknown: the last known condition, and its message states that.
+    /// While health is unknown: the last known condition, with a message that states this.
     pub condition: VolumeCondition,
-    /// The drives belong to this node: what this node cannot reach, no node can reach.
+    /// The drives belong to this node: if this node cannot reach them, no node can.
     pub local: bool,
 }
 
 impl VolumeHealth {
-    /// The health that a controller reports. A controller's INACCESSIBLE means: from all nodes. A
-    /// volume that other nodes can reach as well is therefore only DEGRADED by one node's failure.
+    /// The health that a controller reports. A controller's INACCESSIBLE means: from all nodes. One
+    /// node's failure therefore only makes a volume DEGRADED that other nodes can also reach.
     pub(crate) fn for_controller(mut self) -> VolumeHealth {
         if !self.local
             && let Ok(statuses) = &mut self.statuses
@@ -104,15 +104,15 @@ pub(crate) fn of_volume(volume: &wire::Volume) -> VolumeHealth {
     }
 }
 
-/// The status that follows from a volume's state alone, whatever its findings are; also while its
-/// health is unknown.
+/// The status that follows from a volume's state alone, independent of its findings and even while
+/// its health is unknown.
 pub(crate) fn state_status(volume: &wire::Volume) -> Option<HealthStatus> {
     let known = matches!(
         volume.health(),
         wire::Health::Good | wire::Health::Suspect | wire::Health::Bad
     );
-    // While health is unknown the condition is the last known one. Without a status that names its
-    // cause, the cause may be over.
+    // While health is unknown, the condition is the last known one. Without a status that names its
+    // cause, the cause may have ended.
     status_from_state(volume, &condition(volume))
         .filter(|state| known || state.reason != NOT_HEALTHY)
 }
@@ -150,17 +150,18 @@ fn statuses(
         .filter_map(status_from_finding)
         .collect();
     let worst = findings.iter().map(|status| status.status).max();
-    // A state as severe as a finding adds nothing.
+    // The state is added only if it is more severe than every finding.
     let state = status_from_state(volume, condition)
         .filter(|state| worst.is_none_or(|worst| worst < state.status));
     Ok(merge_statuses(findings.into_iter().chain(state)))
 }
 
-/// Abnormal, and no status gives the reason.
+/// The reason of an abnormal condition without a status that explains it.
 const NOT_HEALTHY: &str = "NotHealthy";
 
-/// Abnormal by a rule about states (csi status, operational status, usage). For a volume that this
-/// node provides and cannot serve there is no finding; for other volumes there may be none yet.
+/// The status of a condition that is abnormal by a rule about states (csi status, operational
+/// status, usage). A volume that this node provides and cannot serve has no finding; other volumes
+/// may not have one yet.
 fn status_from_state(volume: &wire::Volume, condition: &VolumeCondition) -> Option<HealthStatus> {
     let (status, reason) = match (
         volume.operational_status(),
@@ -178,7 +179,7 @@ fn status_from_state(volume: &wire::Volume, condition: &VolumeCondition) -> Opti
     Some(HealthStatus::new(status, reason, &condition.message))
 }
 
-/// A finding of severity INFO is no health status.
+/// A finding of severity INFO is not a health status.
 fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
     if finding.cleared.is_some() || finding.severity() == wire::Severity::Info {
         return None;
@@ -186,7 +187,7 @@ fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
     let status = match finding.status() {
         wire::FindingStatus::DataLoss => HealthErrorType::DataLoss,
         wire::FindingStatus::Inaccessible => HealthErrorType::Inaccessible,
-        // Adverse by its severity, even if a newer daemon uses another status.
+        // The finding is adverse by its severity, even if a newer daemon uses another status.
         wire::FindingStatus::Degraded
         | wire::FindingStatus::Information
         | wire::FindingStatus::Unspecified => HealthErrorType::Degraded,
@@ -195,8 +196,8 @@ fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
 }
 
 /// Health of a provided volume that is not in the daemon's snapshot of the node: it is unused, or
-/// was attached a moment ago. If it has been in use for longer, the snapshot should show it; health
-/// is then unknown.
+/// was attached a moment ago. After a longer use the snapshot should contain it; its health is then
+/// unknown.
 pub(crate) fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> VolumeHealth {
     if volume.trouble.is_empty() && !volume.attachments.is_empty() && !just_attached {
         let why = "it is in use, but diskvitalsd does not list it; compare --driver-name with the daemon's name of the driver";
@@ -249,8 +250,8 @@ pub(crate) fn of_storage(health: &wire::StorageHealth) -> Vec<HealthStatus> {
     }))
 }
 
-/// Unique by (status, reason), worst first, at most [`MAX_STATUSES`]: the least severe are dropped.
-/// The messages of equal ones are joined.
+/// Merges statuses: unique by (status, reason), worst first, at most [`MAX_STATUSES`]. The least
+/// severe are dropped, and the messages of equal ones are joined.
 pub(crate) fn merge_statuses(
     statuses: impl IntoIterator<Item = HealthStatus>,
 ) -> Vec<HealthStatus> {
@@ -272,7 +273,7 @@ pub(crate) fn merge_statuses(
             None => listed.push(status),
         }
     }
-    // A stable sort keeps the daemon's order among equally severe ones.
+    // A stable sort keeps the daemon's order among equally severe statuses.
     listed.sort_by_key(|status| Reverse(status.status));
     listed.truncate(MAX_STATUSES);
     listed

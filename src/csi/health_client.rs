@@ -2,7 +2,7 @@
 //! and notifications of lifecycle calls.
 //!
 //! In: driver names, handles, lifecycle events. Out: the daemon's answers as the interposer's plain
-//! values. Knows no CSI requests.
+//! values. The module does not depend on CSI requests.
 
 use tonic::{Code, Status};
 

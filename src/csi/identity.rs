@@ -1,5 +1,5 @@
 //! CSI Identity service: name, version and capabilities of the driver, and whether the daemon has
-//! ever answered. Answers from memory.
+//! answered at least once. It answers from memory.
 
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -12,8 +12,8 @@ use crate::csi::wire::plugin_capability::{self, Type};
 
 pub(crate) struct IdentityService {
     pub driver_name: String,
-    /// Once true, never false again: liveness probes call Probe, and restarting the shim because
-    /// the daemon is absent does not help.
+    /// It never returns to false: liveness probes call Probe, and a restart of the shim does not
+    /// help against an absent daemon.
     pub ready: watch::Receiver<bool>,
 }
 
@@ -30,8 +30,8 @@ impl Identity for IdentityService {
         }))
     }
 
-    /// A controller service; volumes that can be reached from one node only, and that grow while
-    /// they are in use.
+    /// Announces a controller service, and volumes that are reachable from one node only and can
+    /// grow while they are in use.
     async fn get_plugin_capabilities(
         &self,
         _: Request<wire::GetPluginCapabilitiesRequest>,

@@ -2,13 +2,13 @@
 //! --upstream`).
 //!
 //! In: CSI calls. Out: the upstream driver's answers, byte for byte, with this node's health merged
-//! into those that carry health, and local answers to the health calls that the driver does not
-//! serve. Health comes from a [`health_source::HealthSource`]. The interposer knows neither the
-//! daemon's wire nor how its socket is bound. It does not register itself: the driver's own
-//! registrar points at it.
+//! into those with health fields, and local answers to the health calls that the driver does not
+//! serve. Health comes from a [`health_source::HealthSource`]. The interposer does not depend on
+//! the daemon's protocol or on the binding of its socket. It does not register itself: the driver's
+//! own registrar uses its socket.
 //!
-//! `proxy` handles one call; `raw`, `merge` and `status_limits` change messages without knowing all
-//! of their fields; `body`, `grpc`, `upstream_error` and `upstream` transport them.
+//! `proxy` handles one call; `raw`, `merge` and `status_limits` change messages and keep their
+//! unknown fields; `body`, `grpc`, `upstream_error` and `upstream` transport them.
 
 mod body;
 mod daemon_notify;
@@ -53,7 +53,7 @@ use crate::csi::interposer::upstream_driver::UpstreamDriver;
 /// How long calls may take to finish at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(4);
 const STREAMS_PER_CONNECTION: u32 = 1024;
-/// Closes connections of callers that vanished without closing them.
+/// Keep-alive interval; it detects callers that disappeared without closing their connections.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -61,7 +61,7 @@ pub struct Settings {
     /// The real driver's socket.
     pub upstream: PathBuf,
     pub health_apis: EnabledHealthApis,
-    /// Between two checks for volumes that bypass the interposer.
+    /// Interval between two checks for volumes that bypass the interposer.
     pub bypass_check_interval: Duration,
 }
 
@@ -91,7 +91,7 @@ impl<W: HealthSource> DriverName<W> {
 }
 
 impl<W: HealthSource> Interposer<W> {
-    /// Makes no connection yet.
+    /// Creates the interposer without connecting.
     pub fn new(settings: Settings, health_source: Arc<W>) -> Interposer<W> {
         let (notifier, events) = DaemonNotifier::new();
         let driver = UpstreamDriver::new(Upstream::new(settings.upstream));
@@ -111,8 +111,8 @@ impl<W: HealthSource> Interposer<W> {
         DriverName(Arc::clone(&self.proxy))
     }
 
-    /// Serves the connections until `stop` completes or there are no more, then lets calls finish
-    /// for [`DRAIN_TIMEOUT`].
+    /// Serves the connections until `stop` completes or the connections end, then waits up to
+    /// [`DRAIN_TIMEOUT`] for calls in progress.
     pub async fn serve<S, I>(self, connections: S, stop: impl Future<Output = ()>)
     where
         S: Stream<Item = io::Result<I>>,
@@ -171,7 +171,7 @@ where
     }
     stopping.send_replace(true);
     let all = async { while served.join_next().await.is_some() {} };
-    // Calls that are not finished by then are cut off.
+    // Calls that are unfinished after the time limit are aborted.
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, all).await;
 }
 
@@ -192,7 +192,7 @@ async fn serve_connection<W, I>(
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(MAX_HEADER_LIST_BYTES)
-        // Nothing is added to the upstream's answer.
+        // No header is added to the upstream's answer.
         .auto_date_header(false);
     let service = service_fn(move |request| {
         let proxy = Arc::clone(&proxy);
@@ -200,11 +200,11 @@ async fn serve_connection<W, I>(
     });
     let mut serving = pin!(builder.serve_connection(TokioIo::new(connection), service));
     let stop = async {
-        // An error: the sender was dropped, which means stop as well.
+        // An error means that the sender was dropped, which is also a stop.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     tokio::select! {
-        // A broken connection is the caller's affair.
+        // A broken connection concerns only the caller.
         _ = serving.as_mut() => return,
         () = stop => serving.as_mut().graceful_shutdown(),
     }

@@ -1,8 +1,8 @@
 //! Mode interposer: serves another driver's calls on the shim's socket, over one connection to that
 //! driver and one to the daemon.
 //!
-//! In: options, a stop signal. Out: served sockets: CSI and, where --podmon-endpoint asks for it,
-//! podmon for the other driver's volumes.
+//! In: options, a stop signal. Out: served sockets: CSI and, with --podmon-endpoint, podmon for the
+//! other driver's volumes.
 
 use std::future::Future;
 use std::path::PathBuf;

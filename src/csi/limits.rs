@@ -1,23 +1,24 @@
 //! Limits of the Kubernetes API for health (CSI_WIRE, docs/interposer.md), applied to local and to
-//! upstream statuses. One entry beyond a limit makes the kubelet unable to write the pod's status,
-//! and so to delete the pod.
+//! upstream statuses. If one entry exceeds a limit, the kubelet cannot write the pod's status and
+//! therefore cannot delete the pod.
 //!
-//! In: any text. Out: text that every caller can store; valid text is returned unchanged. Pure.
+//! In: any text. Out: text that every caller can store; valid text is returned unchanged. No I/O.
 
 use std::borrow::Cow;
 
-/// Entries for one volume, or for the storage of one driver.
+/// Maximum number of entries for one volume, or for the storage of one driver.
 pub(crate) const MAX_STATUSES: usize = 16;
 /// Longest reason, in bytes.
 pub(crate) const MAX_REASON_LEN: usize = 256;
-/// Longest message, in bytes; of a condition as well, which may end up where that of a status does.
+/// Longest message, in bytes. It also applies to conditions, whose message a caller may store as a
+/// status message.
 pub(crate) const MAX_MESSAGE_LEN: usize = 1024;
-/// For a reason that has no character with which one may begin.
+/// Replaces a reason that has no valid first character.
 const UNSPECIFIED_REASON: &str = "Unspecified";
 const ELLIPSIS: &str = "…";
 
-/// `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`, at most [`MAX_REASON_LEN`] bytes. Other characters
-/// become `_`.
+/// Returns `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?` of at most [`MAX_REASON_LEN`] bytes. Other
+/// characters become `_`.
 pub(crate) fn conform_reason(text: &str) -> Cow<'_, str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_,:".contains(c);
     let begun = text.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
@@ -37,7 +38,7 @@ pub(crate) fn conform_reason(text: &str) -> Cow<'_, str> {
     Cow::Owned(reason)
 }
 
-/// Cut at a character, with `…` where something was cut off.
+/// Cuts the text at a character boundary and then appends `…`.
 pub(crate) fn truncate_message(text: &str) -> Cow<'_, str> {
     if text.len() <= MAX_MESSAGE_LEN {
         return Cow::Borrowed(text);

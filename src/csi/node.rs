@@ -1,8 +1,8 @@
 //! CSI Node service: the kubelet's calls for the volumes of this node. The daemon does the work;
 //! health and usage come from its memory.
 //!
-//! Each call validates its fields first and looks the volume up afterwards (a request without a
-//! target path is invalid whatever the volume is).
+//! Each call validates its fields first, then looks up the volume (a request without a target path
+//! is invalid for every volume).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::model::echo::echo;
 
 /// How long to wait for the first usage of a volume that was attached a moment ago.
 const FIRST_USAGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two queries while waiting.
+/// Delay between two queries during this wait.
 const USAGE_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 pub(crate) struct NodeService {
@@ -34,9 +34,9 @@ pub(crate) struct NodeService {
 }
 
 impl NodeService {
-    /// Usage at `path`, and the volume's health if the same answer has it. The daemon's snapshot
-    /// lags behind its own actions: only for a volume that it has just attached at `path`, the
-    /// query is repeated.
+    /// Returns the usage at `path`, and the volume's health if the same answer contains it. The
+    /// daemon's snapshot lags behind its own actions: the query is repeated only for a volume that
+    /// the daemon has just attached at `path`.
     async fn usage(
         &self,
         id: &str,
@@ -92,7 +92,7 @@ impl NodeService {
 /// The daemon's answer about a volume at a path.
 enum UsageOutcome {
     Available(Box<daemon::VolumeUsageAnswer>),
-    /// The volume is not at the path, or has no usage yet; with the volume's own record.
+    /// The volume is not at the path, or has no usage yet; contains the volume's own record.
     Unavailable(Status, Box<daemon::ProvidedVolume>),
 }
 
@@ -104,7 +104,7 @@ async fn fetch_usage(
 ) -> Result<UsageOutcome, ClientError> {
     match client.usage_and_volume(&driver, &id, &path).await {
         Ok(answer) => Ok(UsageOutcome::Available(Box::new(answer))),
-        // No other error passes by waiting.
+        // Waiting does not help against other errors.
         Err(ClientError::Rejected(status))
             if matches!(status.code(), Code::NotFound | Code::Unavailable) =>
         {
@@ -118,7 +118,7 @@ async fn fetch_usage(
     }
 }
 
-/// NOT_FOUND, as CSI requires where the volume is not at the path (NodeGetVolumeStats,
+/// NOT_FOUND, as CSI requires if the volume is not at the path (NodeGetVolumeStats,
 /// NodeExpandVolume).
 fn not_at_path(id: &str, path: &str) -> Status {
     Status::not_found(format!(
@@ -240,8 +240,8 @@ impl Node for NodeService {
         Ok(Response::new(wire::NodeUnpublishVolumeResponse {}))
     }
 
-    /// Unknown health is no error here: the condition reports it, and is omitted if none is
-    /// available.
+    /// Unknown health is not an error here: the condition reports it, or is omitted if there is
+    /// none.
     async fn node_get_volume_stats(
         &self,
         request: Request<wire::NodeGetVolumeStatsRequest>,
@@ -277,7 +277,7 @@ impl Node for NodeService {
         }))
     }
 
-    /// By id alone: a volume that is not mounted where it should be has a finding, so the path adds
+    /// Uses the id alone: a volume without its expected mount has a finding, so the path adds
     /// nothing.
     async fn node_get_volume_health(
         &self,
@@ -379,8 +379,8 @@ impl Node for NodeService {
     }
 }
 
-/// Without a capability: it applies to volumes of any access type. The kubelet discards a whole
-/// answer with a partial capability.
+/// The entry has no capability: it applies to volumes of any access type. If an answer contains a
+/// partial capability, the kubelet discards the whole answer.
 fn to_backend_health(
     status: HealthStatus,
 ) -> wire::node_get_storage_health_response::StorageBackendHealth {

@@ -1,4 +1,4 @@
-//! The node id where --node-id is not given: the host name.
+//! The node id if --node-id is not given: the host name.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,7 @@ pub(crate) enum NodeIdError {
     HostNameForm(OsString),
 }
 
-/// `given`: --node-id.
+/// `given` is the value of --node-id.
 pub(crate) fn node_id(given: Option<&str>) -> Result<String, NodeIdError> {
     match given {
         Some(id) => Ok(id.to_owned()),

@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 use crate::logging::LogFormat;
 use crate::model::naming;
 
-/// sun_path has 108 bytes, one of them the closing zero (unix(7)).
+/// sun_path has 108 bytes, including the terminating zero (unix(7)).
 const MAX_SOCKET_PATH_LEN: usize = 107;
 
 /// CSI, NodeGetInfoResponse.node_id, in bytes.
@@ -186,14 +186,14 @@ pub(crate) enum UsageError {
 }
 
 impl Options {
-    /// None: a reporter and nothing else.
+    /// None: the process is only a reporter.
     pub(crate) fn mode(&self) -> Option<Mode> {
         let alone = self.endpoint.is_none() && !self.report.is_empty();
         self.mode.or((!alone).then_some(Mode::Driver))
     }
 
-    /// The flags of single modes: whether the flag is given, the modes that use it, and whether they
-    /// need it.
+    /// The flags of single modes: whether the flag is given, the modes that use it, and whether
+    /// these modes require it.
     fn mode_flags(&self) -> [(&'static str, bool, &'static [Mode], bool); 5] {
         use Mode::{Controller, Driver, Interposer, Registrar};
         [
@@ -256,7 +256,7 @@ impl Options {
     }
 }
 
-/// Path of a unix socket that can be bound, as far as the text shows.
+/// The path of a unix socket that has a valid form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(PathBuf);
 
@@ -342,7 +342,7 @@ fn node_id(text: &str) -> Result<String, ValueError> {
     Ok(text.to_owned())
 }
 
-/// `PREFIX/NAME` or `NAME` (Kubernetes, Labels and Selectors). CSI demands the prefix.
+/// `PREFIX/NAME` or `NAME` (Kubernetes, Labels and Selectors). CSI requires the prefix.
 fn label_key(text: &str) -> Result<String, ValueError> {
     let plain = |part: &str, more: &[u8]| {
         let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);

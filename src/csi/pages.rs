@@ -1,5 +1,5 @@
-//! Pagination of lists. A token names the last entry of a page, so pages stay correct while entries
-//! come and go between calls.
+//! Pagination of lists. A token names the last entry of a page, so pages stay correct when entries
+//! appear or disappear between calls.
 //!
 //! In: max_entries and starting_token of a request. Out: the entries of the page and the next
 //! token. A token is opaque: version, list, key and a checksum, in base64.
@@ -9,15 +9,15 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use prost::Message;
 use tonic::Status;
 
-/// Changes with the format of tokens.
+/// The version of the token format.
 const VERSION: u8 = b'1';
-/// A page ends when its entries exceed this size, whatever the request: callers written in Go
-/// accept 4 MiB.
+/// A page ends when its entries exceed this size, even if the request permits more: callers written
+/// in Go accept 4 MiB.
 const MAX_PAGE_BYTES: usize = 2 << 20;
 /// Longest accepted token, in bytes.
 const MAX_TOKEN_LEN: usize = 16 << 10;
 
-/// Which list a token belongs to. A token of one list is no token of another.
+/// The list that a token belongs to. Other lists reject the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListKind {
     Volumes,
@@ -37,15 +37,15 @@ impl ListKind {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PageRequest {
     list: ListKind,
-    /// Entries at most.
+    /// Maximum number of entries.
     max_entries: usize,
-    /// The last entry of the page before.
+    /// The last entry of the previous page.
     after: Option<String>,
 }
 
 impl PageRequest {
-    /// 0 entries: as many as there are. INVALID_ARGUMENT for a negative number, ABORTED for a token
-    /// that this list did not give out (CSI, ListVolumes).
+    /// Parses a request. 0 entries means no limit. INVALID_ARGUMENT for a negative number, ABORTED
+    /// for a token that this list did not create (CSI, ListVolumes).
     pub(crate) fn parse(
         list: ListKind,
         max_entries: i32,
@@ -63,8 +63,8 @@ impl PageRequest {
         })
     }
 
-    /// The entries of this page, and the token of the next one; empty: there is none. `entries` are
-    /// sorted by their keys, which are not empty.
+    /// Returns the entries of this page and the token of the next one, which is empty on the last
+    /// page. `entries` are sorted by their keys, which are not empty.
     pub(crate) fn take_page<M: Message>(
         &self,
         entries: impl IntoIterator<Item = (String, M)>,
@@ -98,7 +98,7 @@ fn encode_token(list: ListKind, key: &str) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The key that `token` was made of; None for the empty token, which starts at the beginning.
+/// The key in `token`; None for the empty token, which starts at the beginning.
 fn decode_token(list: ListKind, token: &str) -> Result<Option<String>, Status> {
     if token.is_empty() {
         return Ok(None);
@@ -118,8 +118,8 @@ fn decode_token(list: ListKind, token: &str) -> Result<Option<String>, Status> {
     })
 }
 
-/// FNV-1a, 32 bits (draft-eastlake-fnv): finds cut and mistyped tokens; it is no defence, and none
-/// is needed.
+/// FNV-1a, 32 bits (draft-eastlake-fnv). It detects truncated and mistyped tokens; it does not
+/// protect against forgery, and no protection is needed.
 fn checksum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)

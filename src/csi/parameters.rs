@@ -12,8 +12,8 @@ use crate::model::echo::echo;
 const KIND: &str = "diskvitals.io/kind";
 const MKFS_OPTIONS: &str = "diskvitals.io/mkfs-options";
 const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
-/// Added by the external-provisioner with --extra-create-metadata: the claim of the volume.
-/// Ignored.
+/// Keys that the external-provisioner adds with --extra-create-metadata: the claim of the volume.
+/// They are ignored.
 const PROVISIONER_METADATA: [&str; 3] = [
     "csi.storage.k8s.io/pvc/name",
     "csi.storage.k8s.io/pvc/namespace",
@@ -22,12 +22,12 @@ const PROVISIONER_METADATA: [&str; 3] = [
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Parameters {
-    /// Unspecified: the daemon's choice.
+    /// Unspecified: the daemon chooses.
     pub kind: ProvidedKind,
-    /// Passed on; the daemon validates the options of each mkfs.
+    /// Forwarded unchanged; the daemon validates the options of each mkfs.
     pub mkfs_options: String,
-    /// For capabilities that name no filesystem; empty: the daemon's choice. (The
-    /// external-provisioner takes it out and fills in the capabilities itself.)
+    /// The filesystem for capabilities that name none; empty: the daemon chooses. (The
+    /// external-provisioner removes this key and sets it in the capabilities.)
     pub fs_type: String,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn parse_parameters(given: &HashMap<String, String>) -> Result<Parame
         mkfs_options: String::new(),
         fs_type: String::new(),
     };
-    // Sorted, so that of two mistakes always the same one is reported.
+    // Sorted, so that the same one of two errors is always reported.
     let mut sorted: Vec<_> = given.iter().collect();
     sorted.sort();
     for (key, value) in sorted {

@@ -2,13 +2,13 @@
 //! whether there is I/O on them.
 //!
 //! Dell's resiliency module calls it before it force-deletes the pods of a node that seems dead;
-//! other clients may call it as well. The module continues with the deletion only when the answer
-//! is OK and says neither "connected" nor "I/O in progress". "Not connected" therefore has
-//! consequences, and every uncertainty is an error here: an absent daemon, an unknown volume,
-//! another node's name.
+//! other clients may also call it. The module continues with the deletion only if the answer is OK
+//! and reports neither "connected" nor "I/O in progress". A wrong "not connected" is therefore
+//! harmful, and every uncertainty is an error: an absent daemon, an unknown volume, another node's
+//! name.
 //!
-//! In: the module's request; the daemon's knowledge, through [`Connectivity`]. Out: an answer or a
-//! status. Does not know how the daemon is queried.
+//! In: the module's request; the daemon's state, through [`Connectivity`]. Out: an answer or a
+//! status. The module does not depend on the protocol of the daemon.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,36 +21,37 @@ use crate::csi::wire::podmon::{
     ValidateVolumeHostConnectivityRequest, ValidateVolumeHostConnectivityResponse,
 };
 
-/// Longest sample. No caller waits longer, and a longer sample shows nothing more.
+/// Longest sample. No caller waits longer, and a longer sample has no advantage.
 pub(crate) const MAX_SAMPLE: Duration = Duration::from_secs(60);
-/// Where the caller gives none, as the module always does. ext4 commits every five seconds
-/// (ext4(5), commit=), so a pod that writes through it has I/O in the sample.
+/// The sample if the caller gives none, as the module always does. ext4 commits every five seconds
+/// (ext4(5), commit=), so a pod that writes has I/O during the sample.
 pub(crate) const DEFAULT_SAMPLE: Duration = Duration::from_secs(6);
-/// For one answer, where the service has its own socket: the longest sample and a margin.
+/// Time limit for one answer on a separate socket: the longest sample and a margin.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(70);
-/// Volumes in one request.
+/// Maximum number of volumes in one request.
 const MAX_VOLUMES: usize = 1000;
-/// Bytes of a volume's id. CSI's own limit is 128, which drivers exceed.
+/// Maximum length of a volume's id in bytes. CSI's own limit is 128, which drivers exceed.
 const MAX_ID_LEN: usize = 1024;
-/// Messages in an answer, and characters of each.
+/// Maximum number of messages in an answer, and of characters in each.
 const MAX_MESSAGES: usize = 1024;
 const MAX_MESSAGE_CHARS: usize = 1024;
-/// The module reads an error with this text as "not connected" (it is the text of another driver).
-/// An id in an error's text may contain it.
+/// The module interprets an error with this text as "not connected" (the text is from another
+/// driver). An id in an error's text may contain it.
 const NOT_CONNECTED_TEXT: &str = "there is no corresponding sdc";
 
-/// What is certain about a node's connection to its volumes.
+/// The certain facts about a node's connection to its volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectivityStatus {
-    /// All drives below the volumes (no volumes: below all of the driver's) are present and answer.
+    /// All drives below the volumes (no volumes: below all of the driver's) are present and
+    /// respond.
     pub connected: bool,
     /// Reads or writes were in progress on one of the volumes during the sample.
     pub ios_in_progress: bool,
-    /// For people: why not connected, which volume has I/O.
+    /// Messages for users: why not connected, or which volume has I/O.
     pub messages: Vec<String>,
 }
 
-/// The source of this knowledge: the daemon.
+/// The source of these facts: the daemon.
 pub trait Connectivity: Send + Sync + 'static {
     /// `handles`: distinct volumes of the driver; empty: the node as a whole. `sample`: how long to
     /// watch for I/O, at most [`MAX_SAMPLE`]; zero: I/O is not checked.
@@ -71,12 +72,12 @@ pub struct PodmonService<C> {
 }
 
 impl<C: Connectivity> PodmonService<C> {
-    /// `node`: as NodeGetInfo gives it.
+    /// `node` is the node id of NodeGetInfo.
     pub fn new(node: String, connectivity: Arc<C>) -> PodmonService<C> {
         PodmonService { node, connectivity }
     }
 
-    /// To be served beside CSI, and on a socket of its own.
+    /// The server for the CSI socket or a separate socket.
     pub fn server(self) -> PodmonServer<PodmonService<C>> {
         PodmonServer::new(self).max_decoding_message_size(crate::csi::server::MAX_MESSAGE_BYTES)
     }
@@ -99,7 +100,7 @@ impl<C: Connectivity> PodmonService<C> {
         }
         match self.connectivity.check(handles, sample).await {
             // The module's first request only checks that the service exists; an error would
-            // disable its check until it restarts. On "connected" it does nothing.
+            // disable its check until it restarts. For "connected" it takes no action.
             Err(status) if presence => Ok(ConnectivityStatus {
                 connected: true,
                 messages: vec![format!("not known now: {}", status.message())],
@@ -181,7 +182,7 @@ fn parse_handles(ids: Vec<String>) -> Result<Vec<String>, Status> {
     Ok(handles)
 }
 
-/// The same status with a text that the module does not misread.
+/// The same status with a text that the module does not misinterpret.
 fn sanitize_status(status: Status) -> Status {
     // An error stays an error, even with the code OK.
     let code = if status.code() == Code::Ok {

@@ -1,10 +1,10 @@
 //! `--mode registrar`: registers a CSI driver that serves its own socket with the kubelet (plugin
 //! registration v1). Replaces the node-driver-registrar sidecar.
 //!
-//! In: a driver's socket, the kubelet's plugins_registry directory, the path of the driver's socket
-//! as the kubelet sees it. Out: a socket `NAME-reg.sock` in that directory for as long as this
-//! runs; the kubelet queries it, and unregisters the driver when it is removed. Knows nothing of
-//! volumes, of health or of the daemon.
+//! In: a driver's socket, the kubelet's plugins_registry directory, the kubelet's path of the
+//! driver's socket. Out: a socket `NAME-reg.sock` in that directory while the registrar runs. The
+//! kubelet queries the socket, and unregisters the driver when the socket is removed. The module
+//! does not depend on volumes, health or the daemon.
 
 mod driver_name;
 mod service;
@@ -25,26 +25,26 @@ use crate::host::listen::{ListenError, SocketFile};
 
 /// The kubelet's type for a CSI plugin.
 const PLUGIN_TYPE: &str = "CSIPlugin";
-/// Versions of CSI. The kubelet accepts a driver that names any 1.x; node-driver-registrar
+/// The announced CSI versions. The kubelet accepts a driver with any 1.x; node-driver-registrar
 /// announces the same.
 const SUPPORTED_VERSIONS: &[&str] = &["1.0.0"];
-/// How often to check that the socket file still exists. Without it a restarted kubelet does not
-/// find the driver.
+/// How often to check that the socket file still exists. Without the file a restarted kubelet does
+/// not find the driver.
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The driver to register, and the kubelet's directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
-    /// The driver's socket as this process reaches it.
+    /// The path of the driver's socket in this process.
     pub driver: PathBuf,
-    /// The same socket as the kubelet reaches it.
+    /// The path of the same socket in the kubelet.
     pub kubelet_path: String,
-    /// The kubelet's plugins_registry, as this process sees it.
+    /// The path of the kubelet's plugins_registry in this process.
     pub registration_dir: PathBuf,
 }
 
-/// Why the registrar ends without a stop signal. The supervisor restarts the program with growing
-/// delays.
+/// The reason why the registrar ends without a stop signal. The supervisor restarts the program
+/// with growing delays.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RegistrarError {
     #[error("asking the driver at {} for its name", driver.display())]
@@ -63,7 +63,7 @@ pub(crate) enum RegistrarError {
     SocketLost { name: String, socket: PathBuf },
 }
 
-/// Why serving ends.
+/// The reason why serving ends.
 enum StopReason {
     Stopped,
     Refused(String),
@@ -124,12 +124,13 @@ pub(crate) async fn run(
     }
 }
 
-/// A name is one component of a path: [`driver_name`] returns no other.
+/// The path of the registration socket. A name is one path component: [`driver_name`] returns no
+/// other.
 fn socket_path(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}-reg.sock"))
 }
 
-/// Completes when the kubelet has refused the driver. Its call is answered all the same.
+/// Completes when the kubelet has refused the driver. The kubelet's call still gets its answer.
 async fn wait_refused(states: &mut watch::Receiver<RegistrationState>) -> String {
     loop {
         if let RegistrationState::Refused(reason) = &*states.borrow_and_update() {

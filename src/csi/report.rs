@@ -3,7 +3,7 @@
 //!
 //! In: the daemon's Watch on its agent socket. Out: one event for each transition, on the node,
 //! pods and claims; a condition that is True, False or Unknown. There is no leader election: each
-//! node has its own reporter, and two reporters on one node write the same objects under the same
+//! node has its own reporter, and two reporters on one node write the same objects with the same
 //! names. Failures of the API server are logged and retried; they delay nothing else in the
 //! process.
 
@@ -43,8 +43,8 @@ pub struct EnabledReports {
 /// Intervals, delays and rate limits.
 #[derive(Clone, Debug)]
 pub struct ReportTiming {
-    /// How long the daemon may be absent, or without a complete snapshot, before that is published.
-    /// A daemon is replaced in less.
+    /// How long an absent daemon, or an incomplete snapshot, is tolerated before it is published.
+    /// Replacing a daemon takes less time.
     pub absence_grace: Duration,
     /// How long changes are collected before they are published.
     pub debounce: Duration,
@@ -60,14 +60,14 @@ pub struct ReportTiming {
     /// Number of changes of the condition written at once, and the interval of further ones.
     pub condition_burst: u32,
     pub condition_interval: Duration,
-    /// Delay before the second attempt; doubled for each further one.
+    /// Delay before the second attempt; it doubles for each further one.
     pub initial_backoff: Duration,
     pub max_backoff: Duration,
-    /// For one answer of the API server.
+    /// Time limit for one answer of the API server.
     pub request_timeout: Duration,
-    /// How long a missing permission may be a recent one: API servers cache roles.
+    /// How long a missing permission may be temporary, because API servers cache roles.
     pub rbac_grace: Duration,
-    /// An event that has failed for so long is given up.
+    /// An event that has failed for this time is dropped.
     pub max_event_age: Duration,
 }
 
@@ -92,12 +92,12 @@ impl Default for ReportTiming {
     }
 }
 
-/// What the reporter knows of the daemon.
+/// The reporter's view of the daemon.
 #[derive(Clone, Debug, Default)]
 struct DaemonView {
-    /// The newest complete snapshot, also while the daemon is absent.
+    /// The newest complete snapshot; it is kept while the daemon is absent.
     snapshot: Option<Arc<NodeSnapshot>>,
-    /// None while the snapshot is kept up to date.
+    /// None while the snapshot is up to date.
     outage: Option<Outage>,
 }
 
@@ -108,8 +108,8 @@ struct Outage {
 }
 
 impl DaemonView {
-    /// Until when an outage is not published; None without an outage, and once it is to be
-    /// published.
+    /// The end of the time in which an outage is not published. None without an outage, and after
+    /// that time.
     fn grace_until(&self, patience: Duration) -> Option<Instant> {
         self.outage
             .as_ref()
@@ -176,11 +176,11 @@ impl Reporter {
 }
 
 fn now() -> Timestamp {
-    // Only a clock far beyond the year 9999 has no such time.
+    // Only a clock far beyond the year 9999 fails here.
     Timestamp::try_from(SystemTime::now()).unwrap_or(Timestamp::MAX)
 }
 
-/// Completes at a time; never where there is none.
+/// Completes at `time`; never if it is None.
 async fn maybe_sleep_until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,

@@ -1,5 +1,5 @@
-//! The sockets that the shim serves. In: a path, services, a future that stops them. Out: served
-//! calls; at the end running calls finish and the socket is removed.
+//! The sockets that the shim serves. In: a path, services, a stop future. Out: served calls; at the
+//! end running calls finish and the socket is removed.
 
 use std::future::Future;
 use std::io;
@@ -14,18 +14,18 @@ use tonic::service::Routes;
 use crate::csi::authority::AuthorityRewriter;
 use crate::host::listen::{ListenError, Listener, SocketGuard, SocketOptions};
 
-/// A socket's mode, owner and group: the kubelet and the sidecars are root or share the pod's
+/// A socket's mode for owner and group: the kubelet and the sidecars are root or share the pod's
 /// group.
 pub(crate) const MODE_GROUP: u32 = 0o660;
-/// A socket's mode, its owner only: as node-driver-registrar makes it (umask 0077).
+/// A socket's mode for its owner only, as in node-driver-registrar (umask 0077).
 pub(crate) const MODE_OWNER: u32 = 0o600;
-/// How long calls may take to finish at the end. The rest of the promised five seconds is for the
-/// end itself.
+/// How long running calls may take at shutdown. The rest of the guaranteed five seconds is for the
+/// shutdown itself.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(4);
-/// For one answer, unless the service has reasons of its own.
+/// Default time limit for one answer.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAMS_PER_CONNECTION: u32 = 64;
-/// Largest request, in bytes; set for each service.
+/// Largest request, in bytes; it is set for each service.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ pub(crate) struct ServeError {
     source: tonic::transport::Error,
 }
 
-/// Must be called within a tokio runtime. The directory must exist: it is the kubelet's.
+/// Must be called within a tokio runtime. The directory must exist: it belongs to the kubelet.
 pub(crate) async fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError> {
     let options = SocketOptions {
         mode,
@@ -61,14 +61,14 @@ pub(crate) fn connections(
     (connections, guard)
 }
 
-/// Completes when it is to stop, for each of several sockets of one process.
+/// Completes at a stop; several sockets of one process can wait for the same signal.
 pub(crate) async fn wait_stopped(mut stopped: watch::Receiver<bool>) {
-    // An error: the sender has gone, which is the end as well.
+    // An error means that the sender was dropped, which is also a stop.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Serves until `stop` completes, then lets calls finish for [`DRAIN_TIMEOUT`] and removes the socket where
-/// it is still ours. `request` is for one answer.
+/// Serves until `stop` completes, waits up to [`DRAIN_TIMEOUT`] for calls, and removes the socket
+/// if it is still ours. `request` is the time limit for one answer.
 pub(crate) async fn serve(
     listener: Listener,
     services: Routes,
@@ -94,7 +94,7 @@ pub(crate) async fn serve(
         () = stop => {}
     }
     stopping.send_replace(true);
-    // Calls that have not finished by then are cut off when the runtime ends.
+    // The end of the runtime aborts calls that are unfinished after the time limit.
     tokio::time::timeout(DRAIN_TIMEOUT, serving)
         .await
         .unwrap_or(Ok(()))

@@ -7,10 +7,10 @@ use crate::csi::wire::volume_usage::Unit;
 /// Usage of a volume in bytes and inodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Raw block: only `bytes.total` is known.
+    /// A raw block volume: only `bytes.total` is known.
     pub block: bool,
     pub bytes: Amount,
-    /// None for block volumes, and where the filesystem makes inodes as it needs them.
+    /// None for block volumes, and for filesystems that create inodes on demand.
     pub inodes: Option<Amount>,
 }
 
@@ -45,8 +45,8 @@ pub(crate) fn from_daemon(answer: &daemon::VolumeUsageAnswer) -> Usage {
     }
 }
 
-/// Bytes, and inodes where the filesystem counts them. Of a raw block volume only its size is known
-/// (Kubernetes takes that as it is; an answer without any entry is an error to it).
+/// Bytes, and inodes if the filesystem counts them. A raw block volume has only its size
+/// (Kubernetes accepts that, but treats an answer without any entry as an error).
 pub(crate) fn to_wire(usage: &Usage) -> Vec<wire::VolumeUsage> {
     if usage.block {
         return vec![block_usage(usage.bytes.total)];
@@ -57,7 +57,7 @@ pub(crate) fn to_wire(usage: &Usage) -> Vec<wire::VolumeUsage> {
         .collect()
 }
 
-/// Of a raw block volume.
+/// The usage of a raw block volume.
 pub(crate) fn block_usage(total: u64) -> wire::VolumeUsage {
     entry(
         Unit::Bytes,

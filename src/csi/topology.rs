@@ -1,11 +1,11 @@
 //! Topology of this node's volumes: one label, whose key is a setting and whose value is derived
 //! from the node id.
 //!
-//! In: node id and key. Out: the label, and whether a caller's topology includes this node. Pure.
+//! In: node id and key. Out: the label, and whether a caller's topology includes this node. No I/O.
 //!
-//! PersistentVolumes store the value for as long as they live. A volume keeps it in its context
+//! PersistentVolumes store the value for their whole life. A volume keeps it in its context
 //! ([`CONTEXT_KEY`]). A node with another value refuses to stage the volume, because the cluster
-//! looks for its data on a node with the old value.
+//! expects its data on a node with the old value.
 
 use std::collections::HashMap;
 
@@ -14,11 +14,11 @@ use tonic::Status;
 use crate::csi::wire;
 use crate::model::hash::fnv1a_128;
 
-/// The key in a volume's context that holds the value at its creation.
+/// The key in a volume's context for the value at its creation.
 pub(crate) const CONTEXT_KEY: &str = "diskvitals.io/topology";
 /// Longest value of a label, in bytes (Kubernetes, Labels and Selectors).
 const MAX_VALUE_LEN: usize = 63;
-/// Bytes of the hash at a value's end, in hex.
+/// Length in bytes of the hash at a value's end, in hex.
 const HASH_LEN: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Topology {
         }
     }
 
-    /// The context of a new volume, which comes with each later call.
+    /// The context of a new volume, which each later call contains.
     pub(crate) fn volume_context(&self) -> HashMap<String, String> {
         HashMap::from([(CONTEXT_KEY.to_owned(), self.value.clone())])
     }
@@ -55,8 +55,8 @@ impl Topology {
             .all(|(key, value)| *key == self.key && *value == self.value)
     }
 
-    /// RESOURCE_EXHAUSTED when the volume is required elsewhere (CSI, CreateVolume: unable to
-    /// provision in accessible_topology). A mere preference for another node is no error.
+    /// RESOURCE_EXHAUSTED if the volume is required on another node (CSI, CreateVolume: unable to
+    /// provision in accessible_topology). A preference for another node is not an error.
     pub(crate) fn require_accessible(
         &self,
         requirement: Option<&wire::TopologyRequirement>,
@@ -78,7 +78,7 @@ impl Topology {
         )))
     }
 
-    /// FAILED_PRECONDITION when the volume was created under another topology value.
+    /// FAILED_PRECONDITION if the volume was created with another topology value.
     pub(crate) fn require_created_here(
         &self,
         volume_context: &HashMap<String, String>,
@@ -94,7 +94,7 @@ impl Topology {
     }
 }
 
-/// The id itself where it is a valid label value; else a readable prefix and a hash.
+/// The id itself if it is a valid label value; otherwise a readable prefix and a hash.
 fn label_value(node_id: &str) -> String {
     let inside = node_id
         .bytes()

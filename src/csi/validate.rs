@@ -1,9 +1,9 @@
-//! Validates the fields of CSI requests before any lookup: an invalid field gives INVALID_ARGUMENT
-//! and its name (CSI, Error Scheme).
+//! Validates the fields of CSI requests before any lookup: for an invalid field the error is
+//! INVALID_ARGUMENT with its name (CSI, Error Scheme).
 //!
-//! In: fields. Out: values of the daemon's API. Pure. The daemon decides whether an id is known, a
-//! path is below the kubelet's directory or a size is possible. Messages repeat ids, names and
-//! paths escaped and truncated; they never repeat parts of a request that may hold secrets.
+//! In: fields. Out: values of the daemon's API. No I/O. The daemon decides whether an id is known,
+//! a path is below the kubelet's directory or a size is possible. Messages repeat ids, names and
+//! paths escaped and truncated; they never repeat parts of a request that may contain secrets.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::csi::wire::volume_capability::access_mode::Mode;
 use crate::model::echo::echo;
 use crate::model::provision::PodRef;
 
-/// CSI's limit for texts that have no other one, in bytes (Size Limits).
+/// CSI's default limit for strings, in bytes (Size Limits).
 const MAX_STRING_LEN: usize = 128;
 /// Linux's limit for a path, in bytes; CSI has none for paths.
 const MAX_PATH_LEN: usize = 4095;
@@ -64,7 +64,7 @@ pub(crate) fn validate_volume_id(id: &str) -> Result<(), Status> {
     require_non_empty("volume_id", id)
 }
 
-/// False: no volume can have this id, so no lookup is needed.
+/// False means that no volume can have this id, so no lookup is needed.
 pub(crate) fn is_possible_id(id: &str) -> bool {
     id.len() <= MAX_STRING_LEN && !id.contains('\0')
 }
@@ -82,7 +82,7 @@ pub(crate) fn validate_node_id(id: &str) -> Result<(), Status> {
     require_non_empty("node_id", id)
 }
 
-/// A name that the orchestrator chose: any text without control characters (CSI,
+/// Checks a name from the orchestrator: any text without control characters (CSI,
 /// CreateVolumeRequest.name).
 pub(crate) fn validate_name(name: &str) -> Result<(), Status> {
     require_non_empty("name", name)?;
@@ -93,7 +93,7 @@ pub(crate) fn validate_name(name: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// A path to act on: absolute, without `.`, `..`, empty parts and NUL.
+/// Checks the path of an operation: absolute, without `.`, `..`, empty parts and NUL.
 pub(crate) fn validate_path(field: &str, path: &str) -> Result<(), Status> {
     require_non_empty(field, path)?;
     validate_length(field, path, MAX_PATH_LEN)?;
@@ -119,7 +119,7 @@ pub(crate) fn validate_path(field: &str, path: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// The path of a volume. False: no volume can be at this path.
+/// Checks the path of a volume. False means that no volume can be at this path.
 pub(crate) fn is_possible_path(field: &str, path: &str) -> Result<bool, Status> {
     require_non_empty(field, path)?;
     Ok(validate_path(field, path).is_ok())
@@ -149,8 +149,8 @@ fn to_daemon_mode(mode: Mode) -> daemon::AccessMode {
     }
 }
 
-/// A required capability, converted to the daemon's API. Mount options may hold secrets: no message
-/// repeats them.
+/// Converts a required capability to the daemon's API. Mount options may contain secrets: no
+/// message repeats them.
 pub(crate) fn parse_capability(
     field: &str,
     capability: Option<&wire::VolumeCapability>,
@@ -202,7 +202,7 @@ pub(crate) fn parse_capability(
     }
 }
 
-/// At least one.
+/// Requires at least one capability.
 pub(crate) fn parse_capabilities(
     capabilities: &[wire::VolumeCapability],
 ) -> Result<Vec<daemon::Access>, Status> {
@@ -215,8 +215,8 @@ pub(crate) fn parse_capabilities(
         .collect()
 }
 
-/// (required, limit) in bytes; 0: not given. OUT_OF_RANGE for numbers below 0 and for a limit below
-/// what is required.
+/// Returns (required, limit) in bytes; 0 means that a bound is not given. OUT_OF_RANGE for negative
+/// numbers and for a limit below the required size.
 pub(crate) fn parse_capacity_range(
     range: Option<&wire::CapacityRange>,
 ) -> Result<(u64, u64), Status> {
@@ -240,7 +240,7 @@ pub(crate) fn parse_capacity_range(
     Ok((required, limit))
 }
 
-/// A map of the orchestrator that is stored or compared.
+/// Checks a map from the orchestrator that is stored or compared.
 pub(crate) fn validate_map(field: &str, map: &HashMap<String, String>) -> Result<(), Status> {
     let length: usize = map.iter().map(|(key, value)| key.len() + value.len()).sum();
     if length > MAX_MAP_LEN {
@@ -252,8 +252,8 @@ pub(crate) fn validate_map(field: &str, map: &HashMap<String, String>) -> Result
     Ok(())
 }
 
-/// The pod that a volume is published for, where the kubelet gives it (the CSIDriver's
-/// podInfoOnMount). INVALID_ARGUMENT for an inline (ephemeral) volume: the driver has none.
+/// The pod of a publication, if the kubelet names it (the CSIDriver's podInfoOnMount).
+/// INVALID_ARGUMENT for an inline (ephemeral) volume: the driver does not support them.
 pub(crate) fn parse_pod(volume_context: &HashMap<String, String>) -> Result<PodRef, Status> {
     if volume_context
         .get(EPHEMERAL)
@@ -304,7 +304,8 @@ fn parse_grpc_timeout(header: &str) -> Option<Duration> {
     })
 }
 
-/// The daemon's field names and those of CSI: a refusal must name the field that the caller gave.
+/// The daemon's field names and those of CSI: a refusal must name the field of the caller's
+/// request.
 const FIELD_NAMES: [(&str, &str); 9] = [
     ("staging_path", "staging_target_path"),
     ("access.fs_type", "volume_capability.mount.fs_type"),

@@ -1,14 +1,14 @@
-//! The engine decides which steps are taken on which volume, and in which order.
+//! The engine decides which steps run for which volume, and in which order.
 //!
-//! In: requests (from `api::server::volumes`), settings, and a `StepExecutor`. Out: responses, a view
-//! of all volumes, `SourceUpdate::Provision` on each change. One task owns all volumes (`actor`).
-//! Each operation runs in a task of its own with a copy of its volume and returns it. A volume has
-//! one operation at a time; another request for it is refused until then. An operation that hangs
-//! blocks its own volume only. The engine touches no file and no device: steps do.
+//! In: requests (from `api::server::volumes`), settings, and a `StepExecutor`. Out: responses, a
+//! view of all volumes, `SourceUpdate::Provision` on each change. One task owns all volumes
+//! (`actor`). Each operation runs in its own task on a copy of its volume, and returns the copy. A
+//! volume has one operation at a time; other requests for it are refused until the operation ends.
+//! An operation that hangs blocks its own volume only. Only steps access files and devices.
 //!
-//! Every operation writes its intent first and removes it last. An operation that an error or the end
-//! of the daemon interrupts is handled by `recover` before anything else is done with its volume: one
-//! that creates something is undone, one that removes something is finished.
+//! Every operation writes its intent first and removes it last. If an error or the end of the
+//! daemon interrupts an operation, `recover` completes it before the next operation on its volume:
+//! it undoes an operation that creates something, and finishes one that removes something.
 //!
 //! Modules import downward only: `actor` → `job` → `stage`, `publish`, `expand`, `pool` → `recover` →
 //! `completion` → `attachment` → `backing` → `step_context` → `volume` → `view`, `settings`.

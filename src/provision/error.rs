@@ -1,12 +1,12 @@
-//! The error of a request to the engine. `api::status` maps it to gRPC codes; this module knows no
-//! gRPC.
+//! The error of a request to the engine. `api::status` maps it to gRPC codes; this module does not
+//! depend on gRPC.
 
 use crate::model::echo::echo;
 use crate::provision::step::{StepError, StepErrorKind};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProvisionError {
-    /// The caller's mistake in one field.
+    /// One field of the request is invalid.
     #[error("{field}: {problem}")]
     InvalidArgument {
         field: &'static str,
@@ -14,13 +14,13 @@ pub enum ProvisionError {
     },
     #[error("{0}")]
     NotFound(String),
-    /// The same name or path, with other arguments.
+    /// A volume with the same name or path exists with other arguments.
     #[error("{0}")]
     AlreadyExists(String),
-    /// The current state does not allow it: the text names what must change, or the user.
+    /// The current state forbids the operation: the text names what must change, or the user.
     #[error("{0}")]
     FailedPrecondition(String),
-    /// A process uses it: the text names the process. Nothing was done.
+    /// A process uses the volume: the text names the process. Nothing was done.
     #[error("{0}")]
     InUse(String),
     /// A step has not returned: its outcome is unknown.
@@ -34,7 +34,7 @@ pub enum ProvisionError {
     /// Another operation on the same volume is under way.
     #[error("{0}")]
     Aborted(String),
-    /// Not now: the daemon has not read its records yet, or something does not respond.
+    /// Temporary: the daemon has not read its records yet, or a component does not respond.
     #[error("{0}")]
     Unavailable(String),
     /// The caller's time limit is over; the operation continues.
@@ -84,8 +84,8 @@ impl ProvisionError {
             }
             (StepErrorKind::AlreadyExists, _) => ProvisionError::AlreadyExists(message()),
             (StepErrorKind::NoSpace, _) => ProvisionError::ResourceExhausted(message()),
-            // A drive that was pulled out may come back; a volume that is not there at all is
-            // refused before any step.
+            // A removed drive may come back. A volume that does not exist is refused before any
+            // step.
             (StepErrorKind::NotFound, _) => ProvisionError::Unavailable(message()),
             (StepErrorKind::InvalidPath | StepErrorKind::Other, _) => ProvisionError::Failed {
                 operation: operation.into(),

@@ -1,9 +1,9 @@
 //! The step executor: runs steps in worker processes of our own binary, each with a time limit.
 //!
-//! In: a step for a target. Out: its result, or that it is stuck, with the kernel function it waits
-//! in. A target has one step at a time, whichever process runs it; a target that hangs occupies one
-//! process and delays no other. A step that has begun continues when its caller no longer waits:
-//! its target stays occupied until it has ended.
+//! In: a step for a target. Out: its result, or the information that it is stuck and the kernel
+//! function that it waits in. A target has one step at a time, whichever process runs it; a target
+//! that hangs occupies one process and delays no other. A started step continues when its caller no
+//! longer waits: its target stays locked until the step ends.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::provision::step::spec::WorkerRole;
 use crate::provision::step::{Step, StepError, StepErrorKind, StepExecutor, StepOutput};
 use crate::provision::worker::arguments;
 
-/// A step that takes longer gives its permit back, because it is likely to hang.
+/// A step that runs longer returns its permit, because it is likely to hang.
 const SLOW_AFTER: Duration = Duration::from_secs(10);
-/// Slow processes of one role at a time. Each needs 3 MiB, and a disk that hangs seldom has more
-/// volumes on one node.
+/// Maximum number of slow processes of one role. Each needs 3 MiB, and a disk that hangs seldom has
+/// more volumes on one node.
 const MAX_SLOW: usize = 64;
 
 type StepResult = Result<StepOutput, StepError>;
@@ -33,11 +33,11 @@ pub struct WorkerExecutor {
 }
 
 struct Inner {
-    /// By [`WorkerRole`].
+    /// Indexed by [`WorkerRole`].
     pools: [RolePool; 3],
     /// Upper bound of every step's time limit.
     max_timeout: Duration,
-    /// Targets with a step that runs or waits.
+    /// Targets for which a step runs or waits.
     targets: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -48,14 +48,14 @@ struct RolePool {
 
 impl RolePool {
     fn new(role: WorkerRole, root: &HostRoot, program: &Path) -> RolePool {
-        // Steps at a time, as long as they are quick. mkfs takes the time, and a disk serves eight
-        // at once worse than four. lvm locks its group: more of them would only wait.
+        // Number of concurrent steps while they are quick. mkfs dominates, and a disk serves eight
+        // of them slower than four. lvm locks its group: more lvm steps would only wait.
         let active = match role {
             WorkerRole::Host | WorkerRole::Tools => 4,
             WorkerRole::Lvm => 2,
         };
-        // The pool counts every worker that has not answered after half a second as overdue, a busy
-        // one included.
+        // The pool counts every worker as overdue that has not answered after half a second, even
+        // if it is busy.
         let config = WorkerPoolConfig {
             program: program.to_owned(),
             args: arguments(role, root),
@@ -90,7 +90,7 @@ impl WorkerExecutor {
         }
     }
 
-    /// The number of stuck steps: of the roles host, lvm and tools.
+    /// Numbers of stuck steps, for the roles host, lvm and tools.
     pub fn stuck(&self) -> [watch::Receiver<u32>; 3] {
         self.inner
             .pools
@@ -98,8 +98,8 @@ impl WorkerExecutor {
             .map(|pool| pool.workers.stuck_count())
     }
 
-    /// Releases all processes at once. A running step runs to its end; a hanging one is left to the
-    /// kernel.
+    /// Releases all processes at once. A running step runs to its end; a process that hangs is not
+    /// killed.
     pub(crate) fn close(&self) {
         self.inner
             .pools
@@ -111,8 +111,8 @@ impl WorkerExecutor {
 impl StepExecutor for WorkerExecutor {
     async fn execute(&self, target: &str, step: Step) -> StepResult {
         let (inner, target) = (self.inner.clone(), target.to_owned());
-        // A task of its own: if the caller is dropped, the target must stay locked until the step
-        // has ended.
+        // The step runs in its own task: if the caller is dropped, the target stays locked until
+        // the step ends.
         let task = tokio::spawn(async move { inner.execute(target, step).await });
         task.await
             .unwrap_or_else(|error| Err(StepError::new(StepErrorKind::Other, error.to_string())))
@@ -136,7 +136,7 @@ impl Inner {
         let retry = matches!(step, Step::GrowFilesystem { .. }).then(|| step.clone());
         let (result, lock) = self.run_in_pool(role, &target, step, timeout, lock).await;
         match (result, retry, lock) {
-            // The filesystem is not mounted: its tools grow it, if they can.
+            // The filesystem is not mounted: its own tools may grow it.
             (Err(error), Some(step), Some(lock)) if error.kind == StepErrorKind::NotFound => {
                 self.run_in_pool(WorkerRole::Tools, &target, step, timeout, lock)
                     .await
@@ -158,7 +158,7 @@ impl Inner {
     ) -> (StepResult, Option<TargetLock>) {
         let pool = &self.pools[role as usize];
         let description = step.description();
-        // Never closed.
+        // The semaphore is never closed.
         let permit = pool.permits.acquire().await.ok();
         let running = pool.workers.run(target, step, timeout);
         tokio::pin!(running);
@@ -186,7 +186,7 @@ impl Inner {
         tracing::warn!(target, step = description, waiting_in, "a step is stuck");
         let target = target.to_owned();
         tokio::spawn(async move {
-            // Without an outcome the runtime ends.
+            // No outcome: the runtime is shutting down.
             if let Some(late) = late
                 && let Ok(outcome) = late.await
             {
@@ -239,8 +239,8 @@ impl Drop for TargetLock {
     fn drop(&mut self) {
         let mut targets = self.inner.targets();
         self.guard = None;
-        // Only the map holds the lock: no step waits. A step whose wait timed out leaves its entry to
-        // be removed by the next one.
+        // Only the map holds the lock: no step waits. If the wait of a step timed out, the next
+        // step removes its entry.
         if targets
             .get(&self.target)
             .is_some_and(|lock| Arc::strong_count(lock) == 1)

@@ -1,6 +1,6 @@
-//! The records of volumes: volumes of the pool (beside their images, or in the tags of their
-//! logical volumes), attachments, and intents. JSON, one file per volume, each with a version;
-//! unknown fields are kept.
+//! The records of volumes as JSON. Volumes of the pool have theirs beside their images or in the
+//! tags of their logical volumes; attachments and intents have one file per volume. Each record has
+//! a version, and unknown fields are kept.
 //!
 //! In: texts of records. Out: values, or why a record cannot be used. A record that cannot be read
 //! is never overwritten, because it may be the only trace of a volume. This module reads and writes
@@ -18,8 +18,8 @@ use crate::model::provision::{BackingKind, PodRef, ProvidedAttachment, VolumeAcc
 use crate::provision::rules::names;
 use crate::provision::step::DeviceIdentity;
 
-/// The version of all records. A record with a greater one was written by a newer program, and is not
-/// used.
+/// The version of all records. A record with a greater version was written by a newer program and
+/// is not used.
 pub(crate) const VERSION: u32 = 1;
 
 /// A volume of the pool, as it was created.
@@ -29,14 +29,14 @@ pub(crate) struct VolumeRecord {
     pub handle: String,
     pub name: String,
     pub kind: BackingKind,
-    /// Bytes. A logical volume's own size counts more.
+    /// Size in bytes. For a logical volume, the size that LVM reports takes precedence.
     pub size: u64,
     pub created: Timestamp,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mkfs_options: String,
     #[serde(default)]
     pub accesses: Vec<VolumeAccess>,
-    /// Fields of a newer program.
+    /// Fields that a newer program wrote.
     #[serde(flatten)]
     pub unknown_fields: Map<String, Value>,
 }
@@ -47,8 +47,8 @@ pub(crate) struct AttachmentsRecord {
     pub version: u32,
     pub handle: String,
     pub kind: BackingKind,
-    /// The path of a static volume's entry when it was attached. The entry may have left the
-    /// configuration since.
+    /// The path in a static volume's entry at the time of the attachment. The configuration may no
+    /// longer contain the entry.
     #[serde(rename = "entry", default, skip_serializing_if = "Option::is_none")]
     pub static_path: Option<HostPath>,
     pub staged: Option<ProvidedAttachment>,
@@ -68,11 +68,11 @@ pub(crate) struct Intent {
     /// mkfs may have begun. The device was blank before, so its content is from that mkfs.
     #[serde(default)]
     pub formatting: bool,
-    /// The device of the mkfs: another one may have its name when the mkfs is repeated.
+    /// The device of the mkfs. When the mkfs is repeated, its name may belong to another device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceIdentity>,
     pub kind: BackingKind,
-    /// As in `AttachmentsRecord`.
+    /// See `AttachmentsRecord`.
     #[serde(rename = "entry", default, skip_serializing_if = "Option::is_none")]
     pub static_path: Option<HostPath>,
 }
@@ -106,7 +106,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// For people.
+    /// A description for messages.
     pub(crate) fn description(&self) -> &'static str {
         match self {
             Operation::Create { .. } => "creating it",
@@ -140,7 +140,7 @@ pub(crate) enum RecordError {
     Base64(#[source] base64::DecodeError),
 }
 
-/// The record of volume `handle`.
+/// Parses the record of volume `handle`.
 pub(crate) fn read<T: DeserializeOwned>(handle: &str, text: &[u8]) -> Result<T, RecordError> {
     let value: Value = serde_json::from_slice(text).map_err(RecordError::Parse)?;
     if let Some(version) = value.get("version").and_then(Value::as_u64)
@@ -171,7 +171,7 @@ pub(crate) fn file_name(handle: &str) -> String {
     format!("{handle}.json")
 }
 
-/// The handle of a record's file; None: no record.
+/// The handle in the file name of a record; None if the file is not a record.
 pub(crate) fn handle_from_file_name(file: &str) -> Option<&str> {
     file.strip_suffix(".json")
         .filter(|handle| names::is_pool_handle(handle) || names::is_static_name(handle))

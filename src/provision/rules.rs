@@ -1,5 +1,5 @@
-//! Rules for requests: names, sizes, filesystems, options, access modes and paths. Pure: values in,
-//! values or `ProvisionError::InvalidArgument` (with the request's field) out.
+//! Rules for requests: names, sizes, filesystems, options, access modes and paths. In: values. Out:
+//! values, or `ProvisionError::InvalidArgument` with the request's field. The rules do no I/O.
 
 pub(crate) mod access;
 pub(crate) mod filesystem;

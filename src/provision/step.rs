@@ -1,8 +1,7 @@
-//! Steps: single changes to the host for a volume. The interface between `engine`, which decides,
-//! and `worker`, which executes in a process that may hang.
+//! Steps: single changes to the host for a volume. They are the interface between `engine`, which
+//! decides, and `worker`, which executes them in a process that may hang.
 //!
-//! Each step is idempotent: repeating it changes nothing. A step does not depend on the order of
-//! steps, which the engine decides.
+//! Each step is idempotent. A step does not depend on the order of steps; the engine decides it.
 
 pub(crate) mod spec;
 
@@ -11,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::model::path::HostPath;
 pub use crate::model::provision::Wipe;
 
-/// A path that a caller named: resolved below `root` only (`host::resolve_beneath`: through no link),
-/// in the host's mount namespace.
+/// A path from a caller, in the host's mount namespace. It is resolved below `root` only and
+/// follows no link (`host::resolve_beneath`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootedPath {
     /// The kubelet's folder, absolute.
@@ -33,8 +32,8 @@ pub enum Step {
     ReadRecords {
         folder: HostPath,
     },
-    /// Writes `folder/name` so that it is either the old or the new after a crash (temporary file,
-    /// fsync, rename, fsync of the folder). Makes the folder (0700).
+    /// Writes `folder/name` atomically: after a crash it is either the old or the new file
+    /// (temporary file, fsync, rename, fsync of the folder). Creates the folder (0700).
     WriteRecord {
         folder: HostPath,
         name: String,
@@ -44,8 +43,8 @@ pub enum Step {
         folder: HostPath,
         name: String,
     },
-    /// Allocates the image (fallocate(2), so that writes cannot run out of space), makes its folder →
-    /// `StepOutput::Empty`. Exists with at least this size: done.
+    /// Allocates the image (fallocate(2), so that writes cannot run out of space) and creates its
+    /// folder → `StepOutput::Empty`. Does nothing if the image exists with at least this size.
     CreateImage {
         image: HostPath,
         size: u64,
@@ -55,22 +54,22 @@ pub enum Step {
         image: HostPath,
         size: u64,
     },
-    /// Wipes, then unlinks. `InUse` while it is attached.
+    /// Wipes, then unlinks. Returns `InUse` while the image is attached.
     RemoveImage {
         image: HostPath,
         wipe: Wipe,
     },
-    /// A loop device over the image, with direct I/O if the filesystem supports it; an existing one
-    /// is used → `StepOutput::Device`.
+    /// Sets up a loop device for the image, with direct I/O if the filesystem supports it, or uses
+    /// an existing one → `StepOutput::Device`.
     AttachImage {
         image: HostPath,
         read_only: bool,
     },
-    /// `InUse` while something uses the loop device.
+    /// Detaches the loop device; returns `InUse` while it is in use.
     DetachImage {
         image: HostPath,
     },
-    /// The loop device of the image → `StepOutput::Device` or `StepOutput::Empty`.
+    /// Finds the loop device of the image → `StepOutput::Device` or `StepOutput::Empty`.
     FindImage {
         image: HostPath,
     },
@@ -83,14 +82,14 @@ pub enum Step {
         group: String,
         tag: String,
     },
-    /// Created inactive for auto-activation, and tagged. Exists already: done.
+    /// Creates a tagged volume without auto-activation. Does nothing if the volume exists.
     CreateLogicalVolume {
         group: String,
         name: String,
         size: u64,
         tags: Vec<String>,
     },
-    /// Changes its tags, which hold the record of a pool's volume.
+    /// Changes its tags, which hold the record of a pool volume.
     TagLogicalVolume {
         group: String,
         name: String,
@@ -102,14 +101,14 @@ pub enum Step {
         name: String,
         size: u64,
     },
-    /// Wipes, then removes. `InUse` while it is open.
+    /// Wipes, then removes. Returns `InUse` while the volume is open.
     RemoveLogicalVolume {
         group: String,
         name: String,
         wipe: Wipe,
     },
-    /// Active, with its node → `StepOutput::Device`. An unfinished one is `ForeignData`, because it
-    /// would show earlier data of its extents.
+    /// Activates the volume and ensures its device node → `StepOutput::Device`. An unfinished
+    /// volume is `ForeignData`, because it would show earlier data of its extents.
     ActivateLogicalVolume {
         group: String,
         name: String,
@@ -118,46 +117,46 @@ pub enum Step {
         group: String,
         name: String,
     },
-    /// The device that a configured path (a link in /dev/disk/by-id, …) leads to →
+    /// Resolves a configured path (for example a link in /dev/disk/by-id) to its device →
     /// `StepOutput::Device`.
     ResolveDevice {
         path: HostPath,
     },
-    /// Checks that a configured folder exists, and that no symbolic link leads to it below one of the
-    /// allowed roots → `StepOutput::Empty`.
+    /// Checks that a configured folder exists, and that the path to it below one of the allowed
+    /// roots contains no symbolic link → `StepOutput::Empty`.
     CheckDirectory {
         path: HostPath,
         roots: Vec<HostPath>,
     },
-    /// The content of a device, read-only (libblkid's low-level probing, by blkid -p; in doubt never
-    /// "blank") → `StepOutput::Content`.
+    /// Detects the content of a device, read-only (blkid -p, libblkid's low-level probing; in doubt
+    /// never "blank") → `StepOutput::Content`.
     ProbeContent {
         device: HostPath,
     },
-    /// mkfs, only if `ProbeContent` within the same step finds the device blank. `options` have been
-    /// checked. An error that `is_refusal` occurs before mkfs.
+    /// Runs mkfs, only if `ProbeContent` within the same step finds the device blank. `options` are
+    /// already checked. An error with `is_refusal` occurs before mkfs starts.
     Format {
         device: HostPath,
         fs_type: String,
         options: Vec<String>,
     },
-    /// As `Format`, for a device on which a record shows an interrupted `Format` (a crash in the
-    /// middle of mkfs): unknown content, or content of this type, is what that mkfs left. Any other
-    /// signature is `ForeignData`, and so is another device than the `expected` one.
+    /// As `Format`, for a device with a record of an interrupted `Format` (a crash during mkfs).
+    /// Unknown content, or content of this type, counts as the remains of that mkfs. Any other
+    /// signature is `ForeignData`, and so is a device other than `expected`.
     RepeatFormat {
         device: HostPath,
         expected: DeviceIdentity,
         fs_type: String,
         options: Vec<String>,
     },
-    /// Clears the areas of signatures, so that `ProbeContent` finds the device blank; only on a
-    /// device of the pool whose `Format` did not succeed. `InUse` while a process, such as that mkfs,
+    /// Clears the areas of signatures, so that `ProbeContent` finds the device blank. For a device
+    /// of the pool whose `Format` failed. Returns `InUse` while a process, for example that mkfs,
     /// uses it.
     WipeSignatures {
         device: HostPath,
     },
-    /// Makes the folder and mounts. Mounted there already from the same device: done; from another:
-    /// `AlreadyExists`.
+    /// Creates the folder and mounts. Does nothing if the same device is already mounted there;
+    /// another device is `AlreadyExists`.
     Mount {
         device: HostPath,
         target: RootedPath,
@@ -165,41 +164,41 @@ pub enum Step {
         options: Vec<String>,
         read_only: bool,
     },
-    /// Binds `source` to `target`, makes the folder.
+    /// Creates the folder and bind-mounts `source` on `target`.
     Bind {
         source: BindSource,
         target: RootedPath,
         read_only: bool,
     },
-    /// Binds the device's node to the file `target`, makes the file.
+    /// Creates the file `target` and bind-mounts the device's node on it.
     BindDevice {
         device: HostPath,
         target: RootedPath,
         read_only: bool,
     },
-    /// Unmounts everything that is mounted there, topmost first; `lazy`: by MNT_DETACH. No mount:
-    /// done. `InUse` while it is in use.
+    /// Unmounts all mounts at the path, topmost first; `lazy`: with MNT_DETACH. Does nothing if
+    /// there is no mount. Returns `InUse` while a mount is in use.
     Unmount {
         target: RootedPath,
         lazy: bool,
     },
-    /// Removes the empty folder or file where something was bound. Never recursive; gone: done; not
-    /// empty: `InUse`.
+    /// Removes the empty folder or file of a former bind mount, never recursively. Does nothing if
+    /// it does not exist. If it is not empty: `InUse`.
     RemoveTarget {
         target: RootedPath,
     },
-    /// The mount at a path → `StepOutput::Mounted`.
+    /// Finds the mount at a path → `StepOutput::Mounted`.
     FindMount {
         target: RootedPath,
     },
-    /// The openers of the mounts at these paths, from /proc alone → `StepOutput::Openers`. A path
-    /// without a mount has none.
+    /// Lists the openers of the mounts at these paths, from /proc only → `StepOutput::Openers`. A
+    /// path without a mount has none.
     ListOpeners {
         mounts: Vec<HostPath>,
     },
-    /// Grows the filesystem to its device: mounted at `at`, or, where nothing is mounted there, an
-    /// ext4 offline (a machine that does not let us grow it while it is mounted has it grown before
-    /// it is mounted next).
+    /// Grows the filesystem to the size of its device. If it is mounted at `at`, it grows online;
+    /// an unmounted ext4 grows offline. A machine that forbids online growth grows it before the
+    /// next mount.
     GrowFilesystem {
         device: HostPath,
         at: RootedPath,
@@ -207,11 +206,11 @@ pub enum Step {
     },
 }
 
-/// Source of a bind mount.
+/// The source of a bind mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub enum BindSource {
-    /// The staging path, where this device must be what is mounted on top: else `ForeignData`.
+    /// The staging path. This device must be the topmost mount there, otherwise `ForeignData`.
     Staged { place: RootedPath, device: HostPath },
     /// A folder that the configuration names.
     Directory { path: HostPath },
@@ -233,25 +232,25 @@ pub enum StepOutput {
     Mounted {
         mounted: Option<MountedFilesystem>,
     },
-    /// A line each: `812 (mysqld) has /x/y open`.
+    /// One line per opener: `812 (mysqld) has /x/y open`.
     Openers {
         openers: Vec<String>,
     },
 }
 
-/// Bytes.
+/// Capacities in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolCapacity {
     pub total: u64,
     pub available: u64,
-    /// What sizes are multiples of: the block, or the extent.
+    /// Sizes are multiples of this unit: the block or the extent.
     pub unit: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordFile {
     pub name: String,
-    /// Or why it cannot be read.
+    /// The text, or the reason why it cannot be read.
     pub text: Result<String, String>,
 }
 
@@ -264,7 +263,8 @@ pub struct Device {
     /// Bytes.
     pub size: u64,
     pub read_only: bool,
-    /// An identity that no other device in its place would report; None where it reports none.
+    /// An identity that no other device at the same path would have; None if the device reports
+    /// none.
     pub identity: Option<String>,
 }
 
@@ -277,7 +277,7 @@ impl Device {
     }
 }
 
-/// Identity of a device, to recognize it later.
+/// The identity of a device, to recognize it later.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceIdentity {
     /// Bytes.
@@ -293,7 +293,7 @@ impl std::fmt::Display for DeviceIdentity {
 }
 
 impl DeviceIdentity {
-    /// True only with certainty: two devices without an identity are not known to be the same.
+    /// True only with certainty: for two devices without an identity it is false.
     pub(crate) fn is_certainly_same(&self, other: &DeviceIdentity) -> bool {
         self.name.is_some() && self == other
     }
@@ -304,10 +304,10 @@ pub struct LogicalVolume {
     pub name: String,
     pub size: u64,
     pub tags: Vec<String>,
-    /// Kernel name while it is active.
+    /// The kernel name while the volume is active.
     pub device: Option<String>,
     pub open: bool,
-    /// Its creation has begun, and it is not blank yet.
+    /// The creation has begun, and the volume is not blank yet.
     pub unfinished: bool,
 }
 
@@ -319,16 +319,16 @@ pub enum Content {
     Filesystem {
         fs_type: String,
         uuid: Option<String>,
-        /// Its size in bytes by its superblock, if that is known.
+        /// The size in bytes from its superblock, if it is known.
         size: Option<u64>,
     },
-    /// Other content, or more than one signature: never formatted.
+    /// Other content, or more than one signature. It is never formatted.
     Foreign { what: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountedFilesystem {
-    /// Kernel name (or source) of what is mounted.
+    /// The kernel name (or source) of the mount.
     pub source: String,
     pub fs_type: String,
     pub options: Vec<String>,
@@ -337,7 +337,7 @@ pub struct MountedFilesystem {
     pub root: HostPath,
 }
 
-/// Why a step was not done.
+/// The reason why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct StepError {
@@ -358,34 +358,34 @@ impl StepError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StepErrorKind {
-    /// The path leads out of its root, through a link, or names the wrong sort of thing.
+    /// The path leads outside its root, contains a link, or names the wrong type of file.
     InvalidPath,
     NotFound,
-    /// Something else is there.
+    /// Another object exists at the path.
     AlreadyExists,
-    /// In use: the message names the users, as far as they are known.
+    /// The object is in use: the message names the users, as far as they are known.
     InUse,
-    /// No room.
+    /// Not enough space.
     NoSpace,
-    /// The kernel does not support it, or a tool is missing.
+    /// The kernel does not support the operation, or a tool is missing.
     Unsupported,
-    /// It has content that is not ours.
+    /// The device has content that is not ours.
     ForeignData,
     /// Anything else that failed.
     Other,
-    /// It has not finished in its time; whether it will be done is not known.
+    /// The step has not finished in its time; its outcome is unknown.
     Stuck,
 }
 
 impl StepErrorKind {
-    /// Of a `Format`: mkfs was not begun. Errors from mkfs on are `Other` or `Stuck`.
+    /// For `Format`: mkfs was not started. Errors of mkfs itself are `Other` or `Stuck`.
     pub(crate) fn is_refusal(self) -> bool {
         !matches!(self, StepErrorKind::Other | StepErrorKind::Stuck)
     }
 }
 
-/// Executes steps, one at a time for each `target` (a volume's handle, or `pool`): another one waits,
-/// or is `Stuck` behind a stuck one.
+/// Executes steps, one at a time for each `target` (a volume's handle, or `pool`). Further steps of
+/// a target wait; behind a stuck step they return `Stuck`.
 pub trait StepExecutor: Send + Sync + 'static {
     fn execute(
         &self,

@@ -1,11 +1,11 @@
 //! The worker process that executes steps: our own binary, which may hang and may be killed at any
 //! moment.
 //!
-//! In: one step per line. Out: its result. A worker knows nothing of the order of steps, of volumes
-//! or of pods; each step finds out by itself what is done already. There are three roles, because
-//! they need different privileges: `host` (mounts, loop devices, files: in PID 1's mount
-//! namespace), `tools` (blkid, mkfs and similar: in the namespace of our own programs), `lvm` (in
-//! PID 1's mount namespace, where lvm's configuration, locks and /dev are).
+//! In: one step per line. Out: its result. A worker does not depend on the order of steps, on
+//! volumes or on pods; each step detects by itself which parts are already done. The three roles
+//! need different privileges: `host` (mounts, loop devices, files) runs in PID 1's mount namespace,
+//! `tools` (blkid, mkfs and similar) in the namespace of our own programs, `lvm` in PID 1's mount
+//! namespace, which contains lvm's configuration, locks and /dev.
 
 mod content;
 mod device;
@@ -34,22 +34,22 @@ use crate::provision::step::{Step, StepError, StepErrorKind, StepOutput};
 use crate::provision::worker::error::StepWorkerError;
 
 impl WorkerRole {
-    /// The capabilities that it keeps. All workers are uid 0, which may open root's files.
+    /// The capabilities that the role keeps. All workers are uid 0, which may open root's files.
     fn capabilities(self) -> &'static [Capability] {
         match self {
             WorkerRole::Host => &[
-                // Mounts, loop devices, growing an XFS or a btrfs.
+                // For mounts, loop devices, and growth of an XFS or a btrfs.
                 Capability::CAP_SYS_ADMIN,
-                // Folders of pods belong to any user (fsGroup); a finished image gets its name by
-                // linkat(2), AT_EMPTY_PATH.
+                // For pods' folders, which belong to any user (fsGroup), and for linkat(2) with
+                // AT_EMPTY_PATH, which names a finished image.
                 Capability::CAP_DAC_READ_SEARCH,
-                // Growing a mounted ext4; effective for that call only (`host::resize`).
+                // For growth of a mounted ext4; effective for that call only (`host::resize`).
                 Capability::CAP_SYS_RESOURCE,
-                // Openers: /proc/PID/fd of other processes.
+                // For openers: /proc/PID/fd of other processes.
                 Capability::CAP_SYS_PTRACE,
             ],
-            // device-mapper's ioctls; the nodes of what it makes where udev does not; mlock(2)
-            // while a device is suspended; locks and archives of any owner.
+            // For device-mapper's ioctls, device nodes where udev does not create them, mlock(2)
+            // while a device is suspended, and locks and archives of any owner.
             WorkerRole::Lvm => &[
                 Capability::CAP_SYS_ADMIN,
                 Capability::CAP_MKNOD,
@@ -57,7 +57,7 @@ impl WorkerRole {
                 Capability::CAP_IPC_LOCK,
                 Capability::CAP_SYS_PTRACE,
             ],
-            // BLKBSZSET and BLKFLSBUF of mkfs.xfs and mkfs.btrfs (block/ioctl.c).
+            // For BLKBSZSET and BLKFLSBUF of mkfs.xfs and mkfs.btrfs (block/ioctl.c).
             WorkerRole::Tools => &[Capability::CAP_SYS_ADMIN],
         }
     }
@@ -68,7 +68,7 @@ pub(crate) fn arguments(role: WorkerRole, root: &HostRoot) -> Vec<OsString> {
     vec!["step".into(), role.name().into(), root.dir().into()]
 }
 
-/// The whole life of the process. `args` are those after the word `step`.
+/// Runs the process. `args` are the arguments after `step`.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let role = args
         .next()
@@ -100,13 +100,13 @@ struct StepWorker {
     role: WorkerRole,
     /// The host's files: `/` once PID 1's mount namespace has been entered.
     root: HostRoot,
-    /// Why it must not change anything.
+    /// The reason why the worker must not change anything.
     disabled_reason: Option<String>,
     limitations: Vec<String>,
 }
 
 impl StepWorker {
-    /// Enters the namespace and drops capabilities. To be called by a single-threaded process.
+    /// Enters the namespace and drops capabilities. The caller must be single-threaded.
     fn prepare(role: WorkerRole, root: &HostRoot) -> StepWorker {
         let mut worker = StepWorker {
             role,
@@ -114,7 +114,7 @@ impl StepWorker {
             disabled_reason: None,
             limitations: Vec::new(),
         };
-        // A name of 15 bytes at most, for ps(1). Without it the process works as well.
+        // The name for ps(1), at most 15 bytes. It is optional.
         let _ = nix::sys::prctl::set_name(c"diskvitals-step");
         if root.is_recorded() {
             worker.disabled_reason =
@@ -122,12 +122,12 @@ impl StepWorker {
         } else if role != WorkerRole::Tools {
             match namespace::enter_host_mounts(root) {
                 Ok(()) => worker.root = HostRoot::new("/"),
-                // Where the host is `/`, this namespace counts as the host's; the limitation is
+                // If the host's root is `/`, this namespace counts as the host's; the limitation is
                 // reported.
                 Err(error) if root.dir() == std::path::Path::new("/") => worker
                     .limitations
                     .push(format!("volumes are mounted here: {}", with_causes(&error))),
-                // Elsewhere the same paths would name other files.
+                // With another root the same paths would name other files.
                 Err(error) => {
                     worker.disabled_reason = Some(format!(
                         "nothing is mounted or made: {}",

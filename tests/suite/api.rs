@@ -1,4 +1,4 @@
-//! The API over a real unix socket, against a stub of the owner.
+//! Tests of the API over a real unix socket, with a stub of the owner.
 
 mod checks;
 mod cleanup;

@@ -1,8 +1,8 @@
-//! The rules of ARCHITECTURE.md, "Who may import what": read from its table and held against every
-//! path in src/, however it is written. Tests inside src/ obey as well.
+//! The rules of ARCHITECTURE.md, "Who may import what": the test reads them from its table and
+//! checks every path in src/, in every notation. Tests inside src/ obey them too.
 //!
-//! The table's cells: in backquotes, modules or items without `crate::`; `everything`; all other
-//! words are for people. A module obeys the row with the longest name that it begins with.
+//! The table's cells contain, in backquotes, modules or items without `crate::`; `everything`; all
+//! other text is for readers. A module obeys the row with the longest prefix of its name.
 
 mod paths;
 
@@ -13,7 +13,7 @@ use paths::{Reference, Source, is_within};
 
 struct Rule {
     module: String,
-    /// `None`: everything.
+    /// `None` permits everything.
     may_use: Option<Vec<String>>,
     never: Vec<String>,
 }
@@ -22,7 +22,7 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The rows of the table below the heading.
+/// Parses the rows of the table below the heading.
 fn rules(page: &str) -> Vec<Rule> {
     let section = page
         .split("\n## ")
@@ -46,7 +46,7 @@ fn rules(page: &str) -> Vec<Rule> {
     rules
 }
 
-/// What stands in backquotes.
+/// The strings in backquotes.
 fn quoted(cell: &str) -> Vec<String> {
     cell.split('`')
         .skip(1)
@@ -62,7 +62,7 @@ fn rule_of<'r>(rules: &'r [Rule], module: &str) -> Option<&'r Rule> {
         .max_by_key(|rule| rule.module.len())
 }
 
-/// Why the reference is not allowed.
+/// The reason why the reference is not allowed.
 fn violation(rules: &[Rule], reference: &Reference) -> Option<String> {
     let rule = rule_of(rules, &reference.module)?;
     let place = format!(
@@ -85,7 +85,7 @@ fn violation(rules: &[Rule], reference: &Reference) -> Option<String> {
     let Some(may_use) = &rule.may_use else {
         return None;
     };
-    // A part of the module that has a row of its own is another module.
+    // A submodule with its own row counts as another module.
     let own = rule_of(rules, target).is_some_and(|of_target| of_target.module == rule.module);
     let allowed = own || may_use.iter().any(|prefix| is_within(target, prefix));
     (!allowed).then(|| {
@@ -109,7 +109,7 @@ fn violations(rules: &[Rule], source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// Read once, since it takes seconds.
+/// The source is read once, because that takes seconds.
 static SOURCE: LazyLock<Source> = LazyLock::new(|| Source::read(&repository().join("src")));
 
 fn page() -> String {
@@ -190,7 +190,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     for entry in std::fs::read_dir(folder).expect("readable") {
         let entry = entry.expect("readable");
         let kind = entry.file_type().expect("has a type");
-        // Links are not followed: recorded hosts have links that lead in circles.
+        // Links are not followed: recorded hosts contain circular links.
         if kind.is_dir() {
             files.extend(rust_files(&entry.path()));
         } else if kind.is_file() && entry.path().extension().is_some_and(|name| name == "rs") {
@@ -214,7 +214,7 @@ const TABLE: &str = "
 ## Next
 ";
 
-/// Violations of a crate whose `model` and `host` have these lines.
+/// The violations in a crate whose `model` and `host` have these lines.
 fn tried(model: &str, host: &str) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a folder");
     let write = |name: &str, text: &str| {

@@ -1,6 +1,6 @@
 //! The error counters of every recorded host in `tests/hosts` are read and compared with its
-//! `counters.json`; a host without that file has none. `UPDATE_EXPECTED=1` writes the answers anew;
-//! read them before they are committed.
+//! `counters.json`; a host without that file has none. `UPDATE_EXPECTED=1` rewrites the files;
+//! review them before the commit.
 
 use std::path::Path;
 

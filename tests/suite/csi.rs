@@ -1,5 +1,5 @@
-//! The CSI shim as a process, with a real daemon on a recorded host: what it answers, when it is
-//! ready, what it refuses.
+//! The CSI shim as a process, with a real daemon on a recorded host: its answers, its readiness and
+//! its refusals.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::child::Process;
 
-/// For a loaded machine; nothing waits so long when all is well.
+/// For a loaded machine; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Process {
@@ -53,7 +53,7 @@ fn socket(dir: &Path) -> PathBuf {
     dir.join("csi.sock")
 }
 
-/// Repeats `attempt` until it gives something.
+/// Repeats `attempt` until it returns a value.
 async fn awaited<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -1,6 +1,6 @@
-//! The shim as a process, in modes driver and controller, before a daemon that says what the test
-//! wants: every answer, every refusal, and what becomes of them while the daemon is away, hangs or
-//! does not know.
+//! The shim as a process, in modes driver and controller, with a fake daemon that the test
+//! configures: every answer, every refusal, and the results while the daemon is absent, hangs or
+//! has no data.
 
 mod away;
 mod bad_input;
@@ -28,14 +28,14 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::child::Process;
 
-/// For a loaded machine; nothing waits so long when all is well.
+/// For a loaded machine; a passing test never waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const DRIVER: &str = "csi.diskvitals.io";
 pub const NODE: &str = "worker-1";
 pub const TOPOLOGY: &str = "topology.diskvitals.io/node";
 
 pub struct Shim {
-    /// First: it ends before its folder goes.
+    /// The first field, so that the process ends before its folder is removed.
     _process: Process,
     _dir: TempDir,
     pub daemon: Fake,
@@ -43,7 +43,7 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// With a daemon, and ready.
+    /// Starts with a daemon and waits until the shim is ready.
     pub async fn start(arguments: &[&str]) -> Shim {
         let mut shim = Shim::alone(arguments).await;
         shim.daemon.come();
@@ -51,7 +51,7 @@ impl Shim {
         shim
     }
 
-    /// Without a daemon.
+    /// Starts without a daemon.
     pub async fn alone(arguments: &[&str]) -> Shim {
         let dir = tempfile::tempdir().expect("dir");
         let process = start(dir.path(), arguments);
@@ -98,7 +98,7 @@ impl Shim {
         self.channel.clone()
     }
 
-    /// A volume that the daemon provides, and nothing is wrong with.
+    /// Adds a healthy volume that the daemon provides.
     pub fn provide(&self, handle: &str) {
         let volume = daemon::ProvidedVolume {
             handle: handle.into(),
@@ -109,7 +109,7 @@ impl Shim {
         self.daemon.state().provided.insert(handle.into(), volume);
     }
 
-    /// It is in the daemon's picture of the node, with these findings.
+    /// Adds the volume to the daemon's snapshot of the node, with these findings.
     pub fn picture(&self, handle: &str, health: daemon::Health, findings: Vec<daemon::Finding>) {
         let message = if findings.is_empty() {
             "nothing is known against it"
@@ -149,7 +149,7 @@ fn start(dir: &Path, arguments: &[&str]) -> Process {
     Process(command.spawn().expect("starts"))
 }
 
-/// Repeats `attempt` until it gives something.
+/// Repeats `attempt` until it returns a value.
 pub async fn awaited<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {

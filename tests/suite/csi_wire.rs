@@ -1,6 +1,6 @@
-//! The wire of CSI, podmon and plugin registration: names and numbers against a table of what is
-//! published (CSI 1.13, and 1.12 where 1.13 took something away), and answers as bytes, written by
-//! hand from the encoding.
+//! The wire format of CSI, podmon and plugin registration: names and numbers are compared with a
+//! table of the published definitions (CSI 1.13, and 1.12 for items that 1.13 removed), and answers
+//! with bytes, encoded by hand.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn type_of(field: &FieldDescriptor) -> String {
     }
 }
 
-/// A message as one line: `name number type`, in the order of the numbers.
+/// A message as one line: `name number type`, sorted by number.
 fn shape(message: &MessageDescriptor) -> String {
     let fields: BTreeMap<u32, String> = message
         .fields()
@@ -99,7 +99,7 @@ const MESSAGES: &[(&str, &str)] = &[
         "VolumeHealth.VolumeHealthEntry",
         "status 1 VolumeHealthErrorType; reason 2 string; message 3 string",
     ),
-    // Until 1.12; 1.13 reserves these numbers and nothing else took them.
+    // Defined until 1.12; 1.13 reserves these numbers and does not reuse them.
     ("VolumeCondition", "abnormal 1 bool; message 2 string"),
     (
         "NodeGetVolumeStatsResponse",
@@ -113,7 +113,7 @@ const MESSAGES: &[(&str, &str)] = &[
         "ControllerGetVolumeResponse.VolumeStatus",
         "published_node_ids 1 repeated string; volume_condition 2 VolumeCondition",
     ),
-    // What goes with them.
+    // The messages that these belong to.
     (
         "NodeGetVolumeStatsRequest",
         "volume_id 1 string; volume_path 2 string; staging_target_path 3 string",
@@ -153,7 +153,7 @@ const MESSAGES: &[(&str, &str)] = &[
         "volume_id 1 string; publish_context 2 map<string, string>; staging_target_path 3 string; volume_capability 4 VolumeCapability; \
          secrets 5 map<string, string>; volume_context 6 map<string, string>",
     ),
-    // New in 1.13 beside health.
+    // New in 1.13 besides health.
     (
         "CreateSnapshotRequest",
         "source_volume_id 1 string; name 2 string; secrets 3 map<string, string>; parameters 4 map<string, string>; \
@@ -202,7 +202,7 @@ const ENUMS: &[(&str, &str)] = &[
     ("VolumeUsage.Unit", "UNKNOWN 0; BYTES 1; INODES 2"),
 ];
 
-/// Service, its calls; each takes NAMERequest and gives NAMEResponse.
+/// Services and their calls; each call has the messages NAMERequest and NAMEResponse.
 const SERVICES: &[(&str, &[&str])] = &[
     (
         "Identity",
@@ -371,7 +371,7 @@ fn podmon_and_registration_have_their_numbers() {
     );
 }
 
-/// Key and length in front of an embedded message or string; all are shorter than 128 bytes here.
+/// Key and length before an embedded message or string; all are shorter than 128 bytes here.
 fn field(number: u8, payload: &[u8]) -> Vec<u8> {
     [
         &[number << 3 | 2, u8::try_from(payload.len()).expect("short")],
@@ -394,14 +394,14 @@ fn a_1_12_answer_to_volume_stats_carries_its_condition_in_field_2() {
             message: "disk".into(),
         }),
     };
-    // available, total (300 = 0xac 0x02), used, unit; then abnormal and message.
+    // The fields are available, total (300 = 0xac 0x02), used, unit; then abnormal and message.
     let usage = [0x08, 1, 0x10, 0xac, 0x02, 0x18, 2, 0x20, 1];
     let condition = [&[0x08, 1][..], &field(2, b"disk")].concat();
     assert_eq!(
         answer.encode_to_vec(),
         [field(1, &usage), field(2, &condition)].concat()
     );
-    // A healthy one is present and empty: absent is what drivers without conditions send.
+    // A healthy condition is present and empty; drivers without conditions omit it.
     let healthy = wire::NodeGetVolumeStatsResponse {
         usage: vec![],
         volume_condition: Some(wire::VolumeCondition::default()),
@@ -494,7 +494,7 @@ fn a_1_13_answer_about_storage_leaves_the_capability_out() {
 
 #[test]
 fn a_caller_of_1_13_skips_what_only_1_12_knows() {
-    // What 1.13 compiled of NodeGetVolumeStatsResponse: field 2 is reserved, so unknown.
+    // NodeGetVolumeStatsResponse as compiled from 1.13: field 2 is reserved, so it is unknown.
     #[derive(Clone, PartialEq, Message)]
     struct Of113 {
         #[prost(message, repeated, tag = "1")]

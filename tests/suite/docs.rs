@@ -1,5 +1,5 @@
-//! The pages in docs/ are complete, and what is made of tables in them is what the tables say:
-//! DISKVITALS_WRITE_DOCS=1 writes it anew.
+//! The pages in docs/ are complete, and their generated parts match the tables:
+//! DISKVITALS_WRITE_DOCS=1 writes them again.
 
 use std::path::Path;
 

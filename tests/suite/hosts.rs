@@ -1,7 +1,7 @@
-//! Recorded hosts, whole: the daemon runs on each tree below tests/hosts, and what it answers about
-//! drives, volumes and findings is compared with the tree's expected.json. Add a folder, get a
-//! test. `UPDATE_EXPECTED=1 cargo test --test suite hosts::` writes the answers anew: read them before
-//! committing.
+//! Complete recorded hosts: the daemon runs on each tree below tests/hosts, and its answers about
+//! drives, volumes and findings are compared with the tree's expected.json. Each new folder is a
+//! new test. `UPDATE_EXPECTED=1 cargo test --test suite hosts::` rewrites the files; review them
+//! before the commit.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -61,7 +61,7 @@ impl Daemon {
             .then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
     }
 
-    /// The answer once it is complete: settled, every probe reported, and the same twice.
+    /// Returns the complete answer: settled, every probe reported, and the same twice.
     fn picture(&self) -> Value {
         let end = Instant::now() + Duration::from_secs(60);
         let mut last = Value::Null;
@@ -102,13 +102,13 @@ impl Drop for Daemon {
     }
 }
 
-/// Nothing announces that there is nothing more to come; the next question is asked a little later.
+/// No event announces the end of changes, so the test polls after a delay.
 #[allow(clippy::disallowed_methods)]
 fn wait() {
     std::thread::sleep(Duration::from_millis(150));
 }
 
-/// Every filesystem that is mounted has been asked.
+/// Whether every mounted filesystem has been probed.
 fn told(all: &Value) -> bool {
     let volumes = all["volumes"].as_array().expect("a list");
     volumes.iter().all(|volume| {
@@ -118,7 +118,7 @@ fn told(all: &Value) -> bool {
     })
 }
 
-/// Times, and ids that are made of times, differ from run to run.
+/// Removes times, and ids derived from times, which differ between runs.
 fn steady(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -145,7 +145,7 @@ fn steady(value: &mut Value) {
                     {
                         *text = "FINDING".into()
                     }
-                    // Equally bad findings are listed in the order of their times.
+                    // Equally severe findings are sorted by their times.
                     Value::Array(findings) if name == "findings" => {
                         findings.iter_mut().for_each(steady);
                         findings.sort_by_key(|finding| {

@@ -1,4 +1,4 @@
-//! The interposer in this process, between a caller and an upstream that are both bare HTTP/2, so
+//! The interposer in this process, between a caller and an upstream that both use plain HTTP/2, so
 //! that every byte is visible.
 
 mod fixture;

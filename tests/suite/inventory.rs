@@ -1,6 +1,5 @@
-//! Every recorded host in `tests/hosts` is scanned and compared with its `inventory.json`. Add a
-//! folder, get a test. `UPDATE_EXPECTED=1` writes the answers anew; read them before they are
-//! committed.
+//! Every recorded host in `tests/hosts` is scanned and compared with its `inventory.json`. Each new
+//! folder is a new test. `UPDATE_EXPECTED=1` rewrites the files; review them before the commit.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
-//! The kernel's log through the whole daemon: a pipe in the place of /dev/kmsg, on a recorded host.
-//! Killed in the middle of a flood again and again, the daemon counts every record once; nothing
-//! but the kernel's own word counts; a flood does not grow it.
+//! The kernel log through the whole daemon: a pipe replaces /dev/kmsg on a recorded host. The
+//! daemon is killed repeatedly during a flood: it counts every record once, counts only records of
+//! the kernel itself, and its memory does not grow.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -79,7 +79,7 @@ impl Host {
         }
     }
 
-    /// The writing end, without waiting for a reader to come.
+    /// Opens the writing end without waiting for a reader.
     fn log(&self) -> std::fs::File {
         std::fs::File::options()
             .read(true)
@@ -116,7 +116,7 @@ impl Daemon {
             .then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
     }
 
-    /// Records of that class that the drive named so is known for.
+    /// The number of records of that class that the daemon attributes to the drive.
     fn records(&self, name: &str, class: &str) -> u64 {
         let Some(drive) = self.json(&["drive", name]) else {
             return 0;
@@ -157,7 +157,7 @@ impl Daemon {
     }
 }
 
-/// The one wait that has no condition: between two looks.
+/// The only wait without a condition: the pause between two polls.
 #[allow(
     clippy::disallowed_methods,
     reason = "between two looks at another process"
@@ -166,7 +166,8 @@ fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
-/// As /dev/kmsg shows it: one record in a hundred is an error, and some are what user space wrote.
+/// A record in the format of /dev/kmsg: one record in a hundred is an error, and user space wrote
+/// some.
 fn record(seq: u64) -> String {
     let usec = seq * 1000;
     match seq % 100 {
@@ -190,7 +191,8 @@ fn a_daemon_killed_repeatedly_during_a_flood_counts_every_record_once() {
     let all: Vec<String> = (0..RECORDS).map(record).collect();
     for round in 1..=10_u64 {
         let daemon = host.start();
-        // Each time the whole ring, as the device gives it, and further than the last time.
+        // Each round writes the ring from its start, like the device, and more of it than the last
+        // round.
         let upto = (RECORDS * round / 10) as usize;
         let writer = std::thread::spawn({
             let (mut log, text) = (host.log(), all[..upto].concat());
@@ -227,20 +229,19 @@ fn a_daemon_killed_repeatedly_during_a_flood_counts_every_record_once() {
             drop(writer.join().expect("written"));
             return;
         }
-        // At some moment of the flood, another one each round.
+        // The kill comes at a different moment of the flood in each round.
         daemon.until("it has begun", |daemon| {
             daemon.records("sda", "medium") > 0 || daemon.json(&["status"]).is_some()
         });
         pause(37 * round);
         daemon.kill();
-        // A pipe that nobody reads: the writer's end is told by opening the reading end once and
-        // closing it.
+        // Nothing reads the pipe now. Opening and closing the reading end makes the writer end.
         drain(&host.root().join("dev/kmsg"), &writer);
         drop(writer.join().expect("written"));
     }
 }
 
-/// Drains the pipe until the writer is done.
+/// Drains the pipe until the writer has finished.
 fn drain(pipe: &Path, writer: &std::thread::JoinHandle<std::fs::File>) {
     let mut reader = std::fs::File::options()
         .read(true)

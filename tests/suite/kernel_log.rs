@@ -1,5 +1,5 @@
-//! Records of real kernels, read from /dev/kmsg while a fault was injected. To add a case: add a
-//! file, and its result to the snapshot.
+//! Records of real kernels, read from /dev/kmsg during an injected fault. A new case needs a file
+//! and its result in the snapshot.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! The in-process tests: one program, so that the library is linked once. `tests/kill9.rs` and
-//! `tests/watchdog.rs` are programs of their own: the first starts itself again, the second traces
+//! The in-process tests, in one program so that the library is linked once. `tests/kill9.rs` and
+//! `tests/watchdog.rs` are separate programs: the first starts itself again, the second traces
 //! another process's threads.
 //!
-//! Tests run beside each other in one process. A test must not change that process: no environment
+//! Tests run in parallel in one process. A test must not change that process: no environment
 //! variables, no working folder, no limits, no count of its own threads or descriptors.
 
 mod api;

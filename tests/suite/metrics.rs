@@ -1,4 +1,5 @@
-//! Metrics of the daemon as a process: over TCP and over a unix socket, as drives come and go.
+//! Metrics of the daemon as a process, over TCP and over a unix socket, while drives appear and
+//! disappear.
 
 use std::io::{BufRead, Read};
 use std::os::unix::net::UnixStream;
@@ -51,7 +52,7 @@ fn a_configured_unix_socket_serves_metrics_and_is_removed_at_exit() {
         line.clear();
         assert!(log.read_line(&mut line).expect("reads") > 0, "it ended");
     }
-    // Read on, or the daemon's log would wait.
+    // Reads on, because otherwise the daemon's log would block.
     let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     let socket = daemon.dir.path().join("metrics.sock");
     let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&socket).expect("is there"));
@@ -83,7 +84,7 @@ fn the_first_scrape_is_complete_and_a_removed_drive_loses_its_series() {
         .expect("udev's record")
         .replace("E:ID_MODEL=", "E:ID_MODEL=a\"b\\c");
     std::fs::write(&record, told).expect("is written");
-    // A drive that carried something stays known as missing; this one carries nothing.
+    // A removed drive with volumes stays listed as missing; this one has none.
     for table in ["proc/1/mountinfo", "etc/fstab"] {
         let path = host.path().join(table);
         let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -108,7 +109,7 @@ fn the_first_scrape_is_complete_and_a_removed_drive_loses_its_series() {
             .count()
     };
     assert_eq!(drives(&first), 3, "{first}");
-    // What a drive calls itself stays within its quotes.
+    // The quotes in a drive's model name are escaped.
     assert!(first.contains("model=\"a\\\"b\\\\c"), "{first}");
     let id = |line: &str| line.split('"').nth(1).expect("an id").to_owned();
     let gone = first

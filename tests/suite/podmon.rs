@@ -1,4 +1,4 @@
-//! podmon's question over a socket: by a client made of the same definition, and, where
+//! podmon's request over a socket: by a client generated from the same definition, and, if
 //! hwtests/csi/build-sanity has built it, by podmon's own stubs.
 
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Status};
 
-/// A node with one drive that has gone, beneath the volume `gone`; I/O on `busy` where somebody
-/// looks long enough.
+/// A node with one missing drive, below the volume `gone`; `busy` has I/O if the sample is long
+/// enough.
 struct Node;
 
 impl Connectivity for Node {
@@ -109,7 +109,7 @@ async fn podmon_requests_with_and_without_volumes_are_answered() {
     assert_eq!(unknown.code(), Code::NotFound);
 }
 
-/// Where lib.sh of scripts/ has it.
+/// The folder that lib.sh of scripts/ uses.
 fn tools() -> PathBuf {
     let cache = || {
         std::env::var_os("XDG_CACHE_HOME").map_or_else(
@@ -134,7 +134,7 @@ async fn podmons_own_stubs_take_the_answers() {
     }
     let dir = tempfile::tempdir().expect("dir");
     let socket = serve(dir.path());
-    // Exit status of the program: 0 as wanted, 1 otherwise, 3 an error.
+    // Exit status of the program: 0 as expected, 1 not as expected, 3 an error.
     for (arguments, status, says) in [
         ("-presence -want-connected true", 0, r#""connected":true"#),
         (

@@ -1,4 +1,4 @@
-//! The tree that stands for a host of any size is what it claims to be.
+//! The generated tree of a host of any size has the requested contents.
 
 use std::path::Path;
 
@@ -76,7 +76,7 @@ fn device_numbers_are_unique_and_every_device_has_its_udev_record() {
             panic!("{dev} is {} and {}", other.display(), path.display());
         }
     }
-    // A disk, two partitions each, and two of three volumes have a device of their own.
+    // Each disk, its two partitions and two of three volumes are devices.
     assert!(seen.len() > 64 * 3 + 600, "{}", seen.len());
 }
 

@@ -1,5 +1,5 @@
-//! `diskvitals-csi --mode registrar` as a process, in front of a driver that the test serves,
-//! called as the kubelet calls: by a client that names the socket's path as its `:authority`.
+//! `diskvitals-csi --mode registrar` as a process, with a driver that the test serves. The client
+//! calls like the kubelet: its `:authority` is the socket's path.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,12 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-/// For a loaded machine; nothing waits so long when all is well.
+/// For a loaded machine; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 const DRIVER: &str = "csi.example.com";
 const KUBELET_PATH: &str = "/var/lib/kubelet/plugins/csi.example.com/csi.sock";
 
-/// Ended with the test, whatever becomes of it.
+/// Killed at the end of the test, also after a failure.
 struct Registrar(Option<Child>);
 
 impl Registrar {
@@ -60,7 +60,7 @@ impl Registrar {
         .expect("running");
     }
 
-    /// The exit status and the output.
+    /// Returns the exit status and the output.
     async fn ended(mut self) -> (Option<i32>, String) {
         let child = self.0.take().expect("running");
         let output = tokio::task::spawn_blocking(|| child.wait_with_output());
@@ -79,7 +79,7 @@ impl Registrar {
 impl Drop for Registrar {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -94,7 +94,7 @@ fn registration_socket(dir: &Path) -> PathBuf {
     dir.join(format!("{DRIVER}-reg.sock"))
 }
 
-/// A driver that has a name.
+/// A driver with this name.
 struct Named(&'static str);
 
 #[tonic::async_trait]
@@ -134,7 +134,7 @@ fn serve_driver(dir: &Path, name: &'static str) -> JoinHandle<()> {
     })
 }
 
-/// Repeats `attempt` until it gives something.
+/// Repeats `attempt` until it returns a value.
 async fn awaited<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -146,7 +146,7 @@ async fn awaited<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> 
     }
 }
 
-/// HTTP/2 by hand, since no client in Rust sends such an authority.
+/// An HTTP/2 client by hand, because no client in Rust sends this authority.
 struct Kubelet {
     connection: UnixStream,
     encoder: Encoder<'static>,
@@ -208,7 +208,7 @@ impl Kubelet {
         }
     }
 
-    /// A unary call: its answer, and its trailers.
+    /// A unary call; returns its answer and its trailers.
     async fn call<A: Message + Default>(
         &mut self,
         method: &str,
@@ -344,7 +344,7 @@ async fn a_kubelet_that_dials_the_bare_path_registers_the_driver() {
         0o600
     );
 
-    // A kubelet that starts again.
+    // The kubelet restarts.
     drop(kubelet);
     let mut kubelet = Kubelet::dial(&socket).await;
     assert_eq!(kubelet.info().await, expected);
@@ -426,7 +426,7 @@ async fn a_driver_that_is_not_there_yet_is_waited_for() {
 #[tokio::test]
 async fn a_registrar_that_waits_for_its_driver_can_be_stopped() {
     let dir = tempfile::tempdir().expect("dir");
-    // Accepts, and never answers.
+    // The socket accepts connections and never answers.
     let silent = UnixListener::bind(driver_socket(dir.path())).expect("bound");
     let registrar = Registrar::start(dir.path());
     let _connection = tokio::time::timeout(PATIENCE, silent.accept())

@@ -1,4 +1,4 @@
-//! `--report`: a real daemon on a recorded host, the reporter, and an API server of the test's own.
+//! `--report`: a real daemon on a recorded host, the reporter, and the test's API server.
 
 mod daemon;
 mod process;
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::smart::host::{Daemon, Host, OFTEN, SOON, pause, sata};
 use crate::smartctl::Ata;
 
-/// The volume on the first drive, as the tree writes it.
+/// The volume on the first drive, as named in the tree.
 const POD: &str = "tenant-0/app-0";
 
 pub struct Scene {
@@ -39,7 +39,7 @@ impl Scene {
         scene
     }
 
-    /// The first drive fails by its own word.
+    /// The first drive reports that it fails.
     pub fn break_drive(&self) {
         self.host
             .smartctl
@@ -73,7 +73,7 @@ impl Scene {
             .to_owned()
     }
 
-    /// In the order of their pods.
+    /// The PVs, sorted by their pods.
     fn pvs(&self) -> Vec<String> {
         let logs = std::fs::read_dir(self.host.root().join("var/log/pods")).expect("readable");
         let mut pods: Vec<(String, String)> = logs
@@ -121,8 +121,8 @@ impl Scene {
         }
     }
 
-    /// Waits until the count stays the same in so many looks, one after the other. Looks are counted
-    /// rather than time, so that a machine that stood still is not taken for silence.
+    /// Waits until the count stays the same for this number of polls. The wait counts polls instead
+    /// of time, so that a suspended machine does not count as silence.
     pub fn until_still(&self, what: &str, count: impl Fn() -> usize) -> usize {
         let (mut last, mut looks) = (count(), 0);
         self.until(what, || {
@@ -149,7 +149,7 @@ impl Scene {
         });
     }
 
-    /// In this process, at a pace of the test's.
+    /// Runs the reporter in this process with the test's timing.
     pub fn report(&self, enabled: EnabledReports, timing: ReportTiming) -> Running {
         let config = Config::new(self.server.url().parse().expect("an address"));
         let agent = self.agent();
@@ -170,7 +170,7 @@ impl Scene {
                 };
                 tokio::select! {
                     never = reporter.run() => match never {},
-                    // An error: the test is over.
+                    // An error means that the test has ended.
                     _ = stopped => {}
                 }
             });
@@ -182,7 +182,7 @@ impl Scene {
     }
 }
 
-/// Ends with the test.
+/// Stops when dropped at the end of the test.
 pub struct Running {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -203,7 +203,7 @@ pub const BOTH: EnabledReports = EnabledReports {
     conditions: true,
 };
 
-/// As shipped, but for the waiting.
+/// The default timing with shorter delays.
 pub fn brisk() -> ReportTiming {
     ReportTiming {
         absence_grace: Duration::from_secs(2),

@@ -1,6 +1,5 @@
-//! What drives say of themselves, through the whole daemon: diskvitalsd on a recorded host, with a
-//! smartctl that answers from files. Each test is a story of one drive, or of one kind of trouble
-//! with the asking.
+//! SMART data through the whole daemon: diskvitalsd on a recorded host, with a smartctl that
+//! answers from files. Each test covers one drive or one kind of query failure.
 
 mod asking;
 pub mod host;

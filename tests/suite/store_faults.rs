@@ -1,5 +1,5 @@
-//! The store when its disk is damaged, newer than the program, read-only, full or slow: it says so,
-//! loses nothing that it confirmed, and goes on.
+//! The store when its disk is damaged, newer than the program, read-only, full or slow: the store
+//! reports the fault, keeps all confirmed data, and continues.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,7 +121,7 @@ async fn set_aside(dir: &Path, kind: &str) -> Vec<PathBuf> {
     names
 }
 
-/// A state directory with two findings in it.
+/// A state directory that contains two findings.
 async fn filled() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut events, loaded) = opened(dir.path()).await;
@@ -145,7 +145,7 @@ async fn stored_state_is_restored_exactly_and_rewriting_duplicates_nothing() {
         .await
         .unwrap();
     assert!(store.close(LONG).await);
-    // Cleared ones come first.
+    // Cleared findings come first.
     assert_eq!(kept(dir.path()).await, [cleared(2), finding(1)]);
     let (store, _events, _) = opened(dir.path()).await;
     write(
@@ -333,7 +333,7 @@ async fn a_directory_locked_by_another_is_used_as_soon_as_it_is_free() {
     assert!(store.close(LONG).await);
 }
 
-/// A small filesystem of our own; None without the right to mount. Unmounted when dropped.
+/// A small tmpfs; None without the right to mount. It is unmounted when dropped.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
@@ -408,7 +408,7 @@ async fn a_full_disk_means_memory_until_there_is_room_and_loses_nothing_confirme
         Some("size=64m"),
     )
     .unwrap();
-    // As the owner does: everything, whenever it opens.
+    // The owner also writes everything on each open.
     loop {
         match timeout(LONG, events.recv()).await.unwrap().unwrap() {
             StoreEvent::Reopened => {

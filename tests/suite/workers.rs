@@ -1,5 +1,5 @@
-//! Worker processes as they really are: the daemon's binary in worker mode, asked, stopped, killed
-//! and abandoned.
+//! Real worker processes: the daemon's binary in worker mode is queried, stopped, killed and
+//! abandoned.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use diskvitals::source::worker_main::{WorkerRole, arguments};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Far beyond what a loaded machine needs; only a failing test waits so long.
+/// Far more than a loaded machine needs; only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(900);
 
@@ -43,7 +43,7 @@ fn probe(path: &str) -> Job {
     }
 }
 
-/// Processes of ours that work below `root`.
+/// Our processes that work below `root`.
 fn pids(root: &Path) -> Vec<Pid> {
     let own = std::process::id().to_string();
     let mut pids = Vec::new();
@@ -82,8 +82,8 @@ fn is_good(outcome: &WorkerOutcome<JobResult>) -> bool {
     matches!(outcome, WorkerOutcome::Completed(JobResult::ProbeMount(probe)) if probe.statfs.is_ok() && probe.readdir.is_ok())
 }
 
-/// One process has started and answered. Otherwise `SHORT` may end before it has read its first
-/// question, on a loaded machine.
+/// Waits until one process has started and answered. Otherwise, on a loaded machine, `SHORT` may
+/// end before the process has read its first request.
 async fn running_workers(root: &Path) -> WorkerPool<Job, JobResult> {
     let workers = workers(root, 4);
     assert!(is_good(&workers.run("g", probe("/good"), PATIENCE).await));

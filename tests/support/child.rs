@@ -1,4 +1,5 @@
-//! A program that a test has started: ended with the test, whatever becomes of it. Shared by tests.
+//! A program that a test has started; it is killed at the end of the test, also after a failure.
+//! Shared by tests.
 
 use std::process::{Child, ExitStatus};
 
@@ -16,7 +17,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

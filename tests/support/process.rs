@@ -57,7 +57,7 @@ impl Daemon {
         Daemon { child, dir, log }
     }
 
-    /// The address of its metrics, from its log: it is logged before anything is served.
+    /// The address of its metrics from its log, which contains it before anything is served.
     pub fn address(&mut self) -> SocketAddr {
         for line in self
             .log
@@ -91,7 +91,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It has ended already where the test got to its end.
+        // At the end of a passing test the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -120,7 +120,7 @@ pub fn scrape(address: SocketAddr) -> String {
     answer
 }
 
-/// Scrapes until it is so.
+/// Scrapes until the condition is true.
 #[allow(clippy::disallowed_methods)] // Nothing announces it; the next scrape is made a little later.
 pub fn scrape_until(address: SocketAddr, what: &str, is_so: impl Fn(&str) -> bool) -> String {
     let end = Instant::now() + TIMEOUT;

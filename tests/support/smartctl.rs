@@ -1,9 +1,10 @@
-//! A smartctl of our own making (`smartctl`, the script beside this file) and what it answers:
-//! records as smartctl 7.4 writes them, of drives that do not exist, made of a few numbers.
+//! A fake smartctl (`smartctl`, the script beside this file) and its answers: records in the format
+//! of smartctl 7.4, for drives that do not exist, generated from a few numbers.
 //!
-//! In: how a drive is. Out: a program to give to `[smart] command`, and what it was asked. The
-//! shapes are of smartctl's JSON (ataprint.cpp, nvmeprint.cpp, scsiprint.cpp); models and serial
-//! numbers are invented, or those of the recorded tree (`tree`). Shared by tests and `benches/`.
+//! In: the state of a drive. Out: a program for `[smart] command`, and a log of its calls. The
+//! formats are those of smartctl's JSON (ataprint.cpp, nvmeprint.cpp, scsiprint.cpp); models and
+//! serial numbers are invented, or those of the recorded tree (`tree`). Shared by tests and
+//! `benches/`.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// A disk that speaks ATA. Numbers are raw values.
+/// An ATA disk. Numbers are raw values.
 #[derive(Clone, Debug)]
 pub struct Ata {
     pub model: String,
@@ -26,9 +27,9 @@ pub struct Ata {
     pub uncorrectable: u64,
     pub reported: u64,
     pub crc: u64,
-    /// Newest first.
+    /// The newest test is first.
     pub self_tests: Vec<SelfTest>,
-    /// Percent that remain of a test that runs.
+    /// The remaining percentage of a running test.
     pub running: Option<u8>,
 }
 
@@ -59,8 +60,8 @@ impl Ata {
         }
     }
 
-    /// With its exit status (smartctl(8)): bit 3 it fails, bit 4 an attribute says so, bit 7 a
-    /// self-test has failed.
+    /// The response with its exit status (smartctl(8)): bit 3 the drive fails, bit 4 an attribute
+    /// indicates failure, bit 7 a self-test has failed.
     pub fn response(&self) -> SmartctlResponse {
         let outdated = self
             .self_tests
@@ -212,7 +213,7 @@ impl Nvme {
     }
 }
 
-/// A disk that speaks SCSI.
+/// A SCSI disk.
 #[derive(Clone, Debug)]
 pub struct Scsi {
     pub vendor: String,
@@ -223,7 +224,7 @@ pub struct Scsi {
     pub temperature: i64,
     pub hours: u64,
     pub grown_defects: u64,
-    /// Of reads.
+    /// The number of uncorrected read errors.
     pub uncorrected: u64,
     /// asc and ascq of an informational exception; 5dh is a predicted failure.
     pub exception: Option<(u8, u8)>,
@@ -286,7 +287,7 @@ pub struct SmartctlResponse {
     pub body: Value,
 }
 
-/// A drive without SMART: smartctl's output for a device that answers without SMART data.
+/// smartctl's output for a device that responds without SMART data.
 pub fn without_smart(vendor: &str, product: &str, serial: &str) -> SmartctlResponse {
     let mut body = start("scsi", "SCSI", 4);
     merge(
@@ -298,7 +299,7 @@ pub fn without_smart(vendor: &str, product: &str, serial: &str) -> SmartctlRespo
     SmartctlResponse { status: 4, body }
 }
 
-/// smartctl's words when a drive has taken a self-test, or has not, as `--json=o` tells them.
+/// smartctl's text after a drive has accepted or refused a self-test, as with `--json=o`.
 pub fn self_test_response(taken: bool) -> SmartctlResponse {
     let status = if taken { 0 } else { 4 };
     let mut body = start("sat", "ATA", status);
@@ -339,19 +340,19 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// The program, and the folder in which it lies with what it knows.
+/// The program and its folder with the configured answers.
 #[derive(Debug)]
 pub struct Smartctl {
     dir: PathBuf,
 }
 
 impl Smartctl {
-    /// In `dir`, which is made.
+    /// Creates the program in `dir`, which is created.
     pub fn new(dir: &Path) -> io::Result<Smartctl> {
         std::fs::create_dir_all(dir)?;
         let dir = dir.canonicalize()?;
-        // Moved into place: a program that is open for writing cannot be run, and another thread's
-        // child may have inherited that for a moment.
+        // The file is moved into place: a program that is open for writing cannot be executed, and
+        // another thread's child may have inherited the descriptor for a moment.
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/smartctl");
         let new = dir.join("smartctl.new");
         std::fs::write(&new, std::fs::read(script)?)?;
@@ -364,7 +365,7 @@ impl Smartctl {
         self.dir.join("smartctl")
     }
 
-    /// `device` as smartctl names it, with its type where it needs one: `/dev/sda`,
+    /// `device` is smartctl's name, with the type if one is needed: `/dev/sda`,
     /// `/dev/bus/0.megaraid,3`.
     pub fn set_response(&self, device: &str, answer: &SmartctlResponse) -> io::Result<()> {
         let (name, kind) = device.split_once('.').unwrap_or((device, ""));
@@ -384,7 +385,7 @@ impl Smartctl {
         self.put(device, "json", &format!("{body:#}"))
     }
 
-    /// What it answers to `-t`.
+    /// Sets the answer to `-t`.
     pub fn set_self_test_response(
         &self,
         device: &str,
@@ -400,12 +401,12 @@ impl Smartctl {
         self.put(device, "test", &format!("{body:#}"))
     }
 
-    /// Instead of an answer: `asleep`, `hang`, `flood`, `half`, `text`, `signal SEGV`.
+    /// Replaces the answer by a behavior: `asleep`, `hang`, `flood`, `half`, `text`, `signal SEGV`.
     pub fn set_behavior(&self, device: &str, what: &str) -> io::Result<()> {
         self.put(device, "does", what)
     }
 
-    /// Answers again.
+    /// Restores the answers.
     pub fn reset_behavior(&self, device: &str) -> io::Result<()> {
         self.remove_file(device, "does")
     }
@@ -414,7 +415,7 @@ impl Smartctl {
         self.put("", "version", version)
     }
 
-    /// What the scan of all devices says, for programs that scan: device and type of each.
+    /// Sets the result of a device scan, for programs that scan: device and type of each.
     pub fn set_scan(&self, devices: &[(String, &str, &str)]) -> io::Result<()> {
         let mut body = start("", "", 0);
         let list: Vec<Value> = devices
@@ -428,8 +429,8 @@ impl Smartctl {
         self.put("", "scan.json", &body.to_string())
     }
 
-    /// All that it was asked, each run a line that begins with `begin` and one that begins with
-    /// `end` where it came to one.
+    /// All calls: each run has a line that begins with `begin`, and a line that begins with `end`
+    /// if it ended.
     pub fn calls(&self) -> Vec<String> {
         std::fs::read_to_string(self.dir.join("calls"))
             .unwrap_or_default()
@@ -438,8 +439,8 @@ impl Smartctl {
             .collect()
     }
 
-    /// How often it was asked about the device with this word (`-t`), whatever came of it; no word:
-    /// in any way.
+    /// The number of calls for the device with this argument (`-t`), whatever their results; an
+    /// empty argument counts all calls.
     pub fn count_calls(&self, device: &str, word: &str) -> usize {
         let about = |line: &&String| {
             let mut words = line.split(' ');
@@ -453,7 +454,7 @@ impl Smartctl {
     }
 
     fn put(&self, device: &str, extension: &str, text: &str) -> io::Result<()> {
-        // Replaced at once: it may be read at any moment.
+        // The file is replaced atomically, because it may be read at any moment.
         let file = self.file(device, extension);
         file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         let new = file.with_file_name(format!(

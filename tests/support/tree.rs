@@ -1,9 +1,9 @@
 //! A recorded host of any size: drives, partitions, logical volumes, mounts, the kubelet's records
 //! and the answers of probes, as files.
 //!
-//! In: how many drives and volumes, and which of them hang. Out: a folder to give to
-//! `diskvitalsd --host-root`. Shapes are those of a real node (Linux 6.12 sysfs, udev 255, kubelet
-//! 1.30 and later); the numbers are made up. Shared by the tests and by `benches/`.
+//! In: the numbers of drives and volumes, and which of them hang. Out: a folder for `diskvitalsd
+//! --host-root`. The formats are those of a real node (Linux 6.12 sysfs, udev 255, kubelet 1.30 and
+//! later); the numbers are invented. Shared by the tests and by `benches/`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,15 +16,15 @@ use serde_json::{Value, json};
 pub const KUBELET_ROOT: &str = "/var/lib/kubelet";
 const DRIVER: &str = "local.csi.example.org";
 
-/// What to record.
+/// The contents of the tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// A third each SATA, SAS and NVMe.
+    /// The number of drives; a third each are SATA, SAS and NVMe.
     pub drives: usize,
-    /// CSI volumes, spread over the drives: in turn a partition, a logical volume and a folder of a
-    /// drive's data filesystem.
+    /// CSI volumes, distributed over the drives: in turn a partition, a logical volume and a folder
+    /// of a drive's data filesystem.
     pub volumes: usize,
-    /// The last so many volumes never answer a probe.
+    /// The number of volumes, counted from the last, that never answer a probe.
     pub hung: usize,
 }
 
@@ -36,7 +36,7 @@ pub struct TreeVolume {
 }
 
 impl TreeVolume {
-    /// As the API names it.
+    /// The volume's id in the API.
     pub fn id(&self) -> String {
         format!("csi:{}/{}", self.driver, self.handle)
     }
@@ -77,7 +77,7 @@ struct Tree {
     mounts: u32,
 }
 
-/// A drive that was written.
+/// A written drive.
 struct Drive {
     at: usize,
     name: String,
@@ -96,8 +96,8 @@ impl Drive {
         }
     }
 
-    /// SCSI disks have sixteen minors each, what is beyond has extended ones (block/genhd.c); the
-    /// tree gives every drive 64.
+    /// SCSI disks have sixteen minors each; further partitions have extended ones (block/genhd.c).
+    /// The tree gives every drive 64.
     fn partition_dev(&self, number: usize) -> String {
         format!("{}:{}", self.major, self.first_minor + number)
     }
@@ -165,7 +165,7 @@ impl Tree {
 
     fn scsi(&mut self, at: usize, sas: bool) -> io::Result<Drive> {
         let name = format!("sd{}", letters(at));
-        // SATA: a port of an AHCI controller each. SAS: all behind one HBA and an expander.
+        // SATA drives have one AHCI port each. All SAS drives are behind one HBA and an expander.
         let (host, above, address) = if sas {
             let place = format!(
                 "pci0000:80/0000:80:02.0/0000:81:00.0/host0/port-0:0/expander-0:0/port-0:0:{at}/end_device-0:0:{at}"
@@ -223,8 +223,8 @@ impl Tree {
         self.link(&format!("sys/class/scsi_host/host{host}"), &class)?;
 
         let sysfs = format!("{device}/block/{name}");
-        // Majors 8, 65, 66… with four drives each, so that all their partitions have numbers of
-        // their own.
+        // Majors 8, 65, 66… have four drives each, so that all their partitions have distinct
+        // numbers.
         let drive = Drive {
             at,
             name,
@@ -392,7 +392,7 @@ impl Tree {
         )
     }
 
-    /// What every block device has.
+    /// Writes the files that every block device has.
     fn block(
         &mut self,
         sysfs: &str,
@@ -443,7 +443,7 @@ impl Tree {
                 )
             }
             1 => self.logical_volume(at, drive)?,
-            // A folder of the drive's data filesystem, bound.
+            // A bind mount of a folder of the drive's data filesystem.
             _ => (
                 drive.partition_dev(1),
                 format!("/volumes/{handle}"),
@@ -480,8 +480,8 @@ impl Tree {
         })
     }
 
-    /// A linear volume on the drive's physical volume. Out: its device number, the root of its
-    /// mount, its node.
+    /// Writes a linear volume on the drive's physical volume. Returns its device number, the root
+    /// of its mount, and its node.
     fn logical_volume(&mut self, at: usize, drive: &Drive) -> io::Result<(String, String, String)> {
         let minor = at;
         let name = format!("dm-{minor}");
@@ -548,7 +548,7 @@ impl Tree {
         self.mountinfo.push_str(&line);
     }
 
-    /// What the worker is to say of a mount.
+    /// Writes the worker's answer for a mount.
     fn add_probe_answer(&mut self, path: &str, hangs: bool) {
         let answer = if hangs {
             json!({"hang": true})
@@ -597,14 +597,14 @@ impl Tree {
         std::fs::write(path, bytes)
     }
 
-    /// A relative link, as sysfs has them. Both paths are below the tree.
+    /// Creates a relative link, as in sysfs. Both paths are below the tree.
     fn link(&self, link: &str, target: &str) -> io::Result<()> {
         let place = self.dir.join(link);
         place.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         if place.is_symlink() {
             return Ok(());
         }
-        // From the nearest folder that both share.
+        // The link starts at the nearest common folder.
         let (from, to): (Vec<&str>, Vec<&str>) =
             (link.split('/').collect(), target.split('/').collect());
         let shared = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
@@ -630,8 +630,8 @@ fn uuid(space: usize, at: usize) -> String {
     format!("{space:08x}-1f2e-4d3c-8b5a-{at:012x}")
 }
 
-/// 64 hexadecimal digits that look like the kubelet's SHA-256 of a handle; nothing reads more into
-/// them.
+/// 64 hexadecimal digits in the form of the kubelet's SHA-256 of a handle; no code interprets them
+/// further.
 fn hash(text: &str) -> String {
     let fnv = |seed: u64| {
         text.bytes().fold(seed, |hash, byte| {

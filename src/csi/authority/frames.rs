@@ -1,31 +1,31 @@
 //! Rewrites the HTTP/2 frames of a client (RFC 9113): finds `:authority` in header blocks (HPACK,
-//! RFC 7541) and replaces it where it is invalid.
+//! RFC 7541) and replaces it if it is invalid.
 //!
-//! In: a client's bytes, cut anywhere. Out: the bytes for the server. Pure: no I/O, no clock.
+//! In: a client's bytes, split at any position. Out: the bytes for the server. No I/O, no clock.
 //!
-//! As long as every authority is valid, every byte passes unchanged, so the server's HPACK table
-//! equals the client's. From the first invalid authority on, header blocks are encoded again
-//! without reference to any table; the content of the server's table does not matter any more. The
-//! decoder here follows the client's table from the first block on. h2 and hyper offer no access to
-//! header blocks before validation, which is why the frames are parsed here.
+//! While every authority is valid, every byte passes unchanged, so the server's HPACK table equals
+//! the client's. From the first invalid authority on, header blocks are encoded again without
+//! reference to any table; the content of the server's table is then irrelevant. The decoder here
+//! follows the client's table from the first block on. The frames are parsed here because h2 and
+//! hyper offer no access to header blocks before validation.
 
 use http::uri::Authority;
 use loona_hpack::Decoder;
 
-/// RFC 9113, 3.4.
+/// The connection preface (RFC 9113, 3.4).
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Largest header block in bytes, as sent, with its frames' heads, and as the sum of RFC 7541, 4.1.
-/// Servers take less (hyper 16 KiB, unless told otherwise).
+/// Largest header block in bytes, as sent with its frame headers, and as the sum of RFC 7541, 4.1.
+/// Servers accept less (hyper 16 KiB by default).
 pub(crate) const MAX_HEADER_BLOCK: usize = 256 << 10;
 
-/// Of a frame: length, type, flags, stream.
+/// Length of a frame header: length, type, flags, stream.
 const FRAME_HEADER_LEN: usize = 9;
-/// SETTINGS_MAX_FRAME_SIZE as every peer takes it (RFC 9113, 6.5.2).
+/// SETTINGS_MAX_FRAME_SIZE that every peer accepts (RFC 9113, 6.5.2).
 const MAX_FRAME_SIZE: usize = 16_384;
 /// SETTINGS_HEADER_TABLE_SIZE unless the server announces another; ours announces none (RFC 9113,
 /// 6.5.2).
 const HEADER_TABLE_SIZE: usize = 4096;
-/// What an entry of a header list counts beside its letters (RFC 7541, 4.1).
+/// Bytes that an entry of a header list counts in addition to its text (RFC 7541, 4.1).
 const ENTRY_OVERHEAD: usize = 32;
 
 const HEADERS: u8 = 0x1;
@@ -38,10 +38,10 @@ const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
 const AUTHORITY: &[u8] = b":authority";
-/// What gRPC's clients send for a unix socket, if they send what is valid.
+/// The authority that gRPC clients with a valid authority send for a unix socket.
 const REPLACEMENT: &[u8] = b"localhost";
 
-/// Why a connection cannot go on.
+/// The reason why a connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("the connection does not begin with HTTP/2's preface")]
@@ -60,13 +60,13 @@ pub(crate) enum FrameError {
     Hpack(#[source] loona_hpack::decoder::DecoderError),
 }
 
-/// A frame's head (RFC 9113, 4.1).
+/// A frame header (RFC 9113, 4.1).
 #[derive(Clone, Copy, Debug)]
 struct FrameHeader {
     length: usize,
     kind: u8,
     flags: u8,
-    /// With the reserved bit, which goes through as it came.
+    /// The stream with the reserved bit, which passes unchanged.
     stream: [u8; 4],
 }
 
@@ -82,38 +82,38 @@ impl FrameHeader {
     }
 }
 
-/// Where in the stream of bytes the next one belongs.
+/// The parser's position in the byte stream.
 #[derive(Clone, Copy, Debug)]
 enum ParseState {
-    /// So many bytes of the preface have come.
+    /// Number of preface bytes that are received.
     Preface(usize),
-    /// So many bytes of a head have come.
+    /// Number of frame header bytes that are received.
     Header(usize),
-    /// So many bytes of a frame that goes through are missing.
+    /// Number of bytes that are still missing of a frame that passes unchanged.
     PassThrough(usize),
-    /// So many bytes of a frame with a header block are missing.
+    /// Number of bytes that are still missing of a frame with a header block.
     Buffered(usize),
 }
 
-/// A header block whose end has not come.
+/// An incomplete header block.
 #[derive(Debug)]
 struct HeaderBlock {
     stream: [u8; 4],
     end_stream: bool,
     priority: Option<[u8; 5]>,
-    /// HPACK, of the frames that are complete.
+    /// The HPACK data of the complete frames.
     fragments: Vec<u8>,
 }
 
-/// What has been seen of one connection.
+/// The parser's state for one connection.
 pub(crate) struct FrameRewriter {
     state: ParseState,
     header: [u8; FRAME_HEADER_LEN],
-    /// The frames of the header block that is open, as they came.
+    /// The original frames of the open header block.
     buffered: Vec<u8>,
     block: Option<HeaderBlock>,
     decoder: Decoder<'static>,
-    /// An authority has been replaced: header blocks are written anew.
+    /// An authority has been replaced: header blocks are encoded again.
     rewriting: bool,
 }
 
@@ -141,9 +141,9 @@ impl FrameRewriter {
         }
     }
 
-    /// Looks at `bytes`, appends to `out` what the server shall read, and says how many bytes it
-    /// has looked at: all, unless `out` has reached `enough`. An incomplete head or header block is
-    /// held back. After an error nothing more can be taken.
+    /// Processes `bytes`, appends the server's bytes to `out`, and returns the number of processed
+    /// bytes: all, unless `out` has reached `enough`. An incomplete frame header or header block is
+    /// held back. After an error no more bytes are accepted.
     pub(crate) fn rewrite(
         &mut self,
         bytes: &[u8],
@@ -157,7 +157,7 @@ impl FrameRewriter {
         Ok(seen)
     }
 
-    /// One move, over at least one byte. `bytes` is not empty.
+    /// Processes at least one byte. `bytes` is not empty.
     fn step(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, FrameError> {
         match self.state {
             ParseState::Preface(have) => {
@@ -204,7 +204,7 @@ impl FrameRewriter {
         }
     }
 
-    /// A frame's head is complete.
+    /// Starts a frame whose header is complete.
     fn begin_frame(&mut self, header: FrameHeader, out: &mut Vec<u8>) -> Result<(), FrameError> {
         match (&self.block, header.kind) {
             (Some(block), CONTINUATION) if block.stream == header.stream => {}
@@ -234,7 +234,7 @@ impl FrameRewriter {
         }
     }
 
-    /// A frame with a header block is complete: the last `length` bytes of what is held.
+    /// Ends a frame with a header block: the last `length` buffered bytes.
     fn end_frame(&mut self, head: FrameHeader, out: &mut Vec<u8>) -> Result<(), FrameError> {
         self.state = ParseState::Header(0);
         let payload = &self.buffered[self.buffered.len() - head.length..];
@@ -264,7 +264,7 @@ impl FrameRewriter {
     }
 }
 
-/// HEADERS without its padding and priority (RFC 9113, 6.2).
+/// Removes padding and priority from HEADERS (RFC 9113, 6.2).
 fn parse_headers(head: FrameHeader, mut payload: &[u8]) -> Result<HeaderBlock, FrameError> {
     let mut padding = 0;
     if head.flags & PADDED != 0 {
@@ -290,8 +290,8 @@ fn parse_headers(head: FrameHeader, mut payload: &[u8]) -> Result<HeaderBlock, F
 
 type HeaderList = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Always to the end, so that the decoder's table is the client's, but nothing is kept beyond
-/// [`BLOCK`].
+/// Decodes the whole block, so that the decoder's table equals the client's, but keeps nothing
+/// beyond [`BLOCK`].
 fn decode_block(decoder: &mut Decoder<'static>, block: &[u8]) -> Result<HeaderList, FrameError> {
     let (mut list, mut size) = (HeaderList::new(), 0usize);
     let keep = |name: std::borrow::Cow<'_, [u8]>, value: std::borrow::Cow<'_, [u8]>| {
@@ -309,13 +309,13 @@ fn decode_block(decoder: &mut Decoder<'static>, block: &[u8]) -> Result<HeaderLi
     Ok(list)
 }
 
-/// As h2 asks it before it takes a request.
+/// The same check as in h2 before it accepts a request.
 fn is_valid_authority(authority: &[u8]) -> bool {
     Authority::try_from(authority).is_ok()
 }
 
-/// Literals "never indexed" (RFC 7541, 6.2.3): they touch no table, and what the client did not
-/// want to be indexed is not.
+/// Encodes literals as "never indexed" (RFC 7541, 6.2.3): they change no table, and keep fields
+/// unindexed that the client sent unindexed.
 fn encode_block(list: &HeaderList) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in list {
@@ -327,7 +327,8 @@ fn encode_block(list: &HeaderList) -> Vec<u8> {
     block
 }
 
-/// RFC 7541, 5.2, without Huffman's code; the length with seven bits in the first byte (5.1).
+/// Encodes a string without Huffman coding (RFC 7541, 5.2); the length begins with seven bits in
+/// the first byte (5.1).
 fn encode_string(text: &[u8], block: &mut Vec<u8>) {
     const FULL: usize = 0x7f;
     let low_bits = |number: usize| u8::try_from(number & FULL).unwrap_or(0x7f);
@@ -345,7 +346,7 @@ fn encode_string(text: &[u8], block: &mut Vec<u8>) {
     block.extend_from_slice(text);
 }
 
-/// HEADERS, and as many CONTINUATIONs as are needed; without padding.
+/// Writes HEADERS and as many CONTINUATION frames as are needed, without padding.
 fn write_block(block: &HeaderBlock, out: &mut Vec<u8>) {
     let mut flags = 0;
     if block.end_stream {
@@ -377,7 +378,7 @@ fn write_block(block: &HeaderBlock, out: &mut Vec<u8>) {
     }
 }
 
-/// `parts` are at most [`FRAME`] bytes together.
+/// `parts` have at most [`FRAME`] bytes together.
 fn write_frame(kind: u8, flags: u8, stream: [u8; 4], parts: &[&[u8]], out: &mut Vec<u8>) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let [.., a, b, c] = length.to_be_bytes();

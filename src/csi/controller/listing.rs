@@ -15,9 +15,9 @@ use crate::csi::wire::list_volumes_response::{Entry, VolumeStatus};
 
 /// The driver's volumes by id.
 struct VolumesById {
-    /// Those that this node provides.
+    /// The volumes that this node provides.
     provided: BTreeMap<String, daemon::ProvidedVolume>,
-    /// The health of these, and of all others in the daemon's snapshot of the node.
+    /// The health of these volumes and of all others in the daemon's snapshot of the node.
     health: BTreeMap<String, VolumeHealth>,
 }
 
@@ -52,8 +52,8 @@ pub(crate) async fn list_volumes(
     })
 }
 
-/// Lists only volumes with adverse health. A volume that is not listed counts as healthy, so unknown
-/// health of any volume is an error.
+/// Lists only volumes with adverse health. An unlisted volume counts as healthy, so unknown health
+/// of any volume is an error.
 pub(crate) async fn list_volume_health(
     driver: &Driver,
     request: &wire::ControllerListVolumeHealthRequest,

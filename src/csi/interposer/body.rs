@@ -1,9 +1,9 @@
-//! HTTP bodies on their way through the interposer: streamed unchanged, or buffered first and then
-//! sent on.
+//! HTTP bodies that pass through the interposer: streamed unchanged, or buffered first and then
+//! sent.
 //!
-//! In: hyper bodies. Out: the same frames and trailers. No content length is announced that the
-//! sender did not announce, so that the receiver gets exactly what was sent. Knows nothing of gRPC
-//! messages.
+//! In: hyper bodies. Out: the same frames and trailers. A content length is announced only if the
+//! sender announced it, so that the receiver gets exactly the sent bytes. The module does not
+//! depend on gRPC messages.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -26,9 +26,11 @@ enum BodyRest {
     End,
     Trailers(HeaderMap),
     Error(hyper::Error),
-    /// From the caller. When it breaks off, so does the forwarded request, for the same reason.
+    /// A body from the caller. If it is aborted, the forwarded request is aborted for the same
+    /// reason.
     Request(Incoming),
-    /// From the upstream. If the connection breaks off, the trailers report it as a gRPC status.
+    /// A body from the upstream. If the connection ends early, the trailers report it as a gRPC
+    /// status.
     Response(Incoming),
 }
 
@@ -47,7 +49,7 @@ impl Body {
         }
     }
 
-    /// Headers only.
+    /// A message with headers only.
     pub(crate) fn empty() -> Body {
         Body {
             first: None,
@@ -116,7 +118,7 @@ impl http_body::Body for Body {
 /// Result of buffering a body.
 pub(crate) enum BufferedBody {
     Complete(Bytes, Option<HeaderMap>),
-    /// Larger than the limit, or broken off: streams the same as without buffering.
+    /// The body is larger than the limit or was aborted; it streams the same as without buffering.
     Unbuffered(Body),
 }
 
@@ -141,7 +143,7 @@ async fn buffer(
         let trailers = match frame {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
-                    // Most messages are one frame, which need not be copied.
+                    // Most messages have one frame, which need not be copied.
                     if first.is_empty() {
                         first = data;
                     } else {

@@ -2,7 +2,7 @@
 //! whose calls bypass the interposer. No call waits for them.
 //!
 //! In: calls that succeeded, the daemon's list of the driver's volumes. Out: notifications to the
-//! daemon; one log line when the driver is bypassed, and one when that ends.
+//! daemon; one log line at the start and one at the end of a bypass.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::csi::interposer::health_source::{HealthSource, HealthSourceError, Lif
 use crate::csi::interposer::upstream_driver::UpstreamDriver;
 use crate::csi::interposer::volume_tracker::VolumeTracker;
 
-/// Notifications that may wait. A lost one does no harm, because the daemon reads mounts and
-/// records by itself as well.
+/// Maximum number of queued notifications. A lost one is harmless, because the daemon also reads
+/// mounts and records itself.
 const QUEUE_CAPACITY: usize = 256;
-/// For one answer of the daemon.
+/// Time limit for one answer of the daemon.
 const DAEMON_TIMEOUT: Duration = Duration::from_secs(1);
-/// Between two checks of the list.
+/// Interval between two checks of the list.
 pub(crate) const BYPASS_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Queue of notifications to the daemon.
@@ -64,7 +64,7 @@ pub(crate) async fn deliver_events<W: HealthSource>(
             tracing::debug!(%error, "diskvitalsd was not notified of a call");
         }
     }
-    // The sender lives as long as the calls; without them there is nothing to end.
+    // The sender lives as long as the calls; no end is needed after it.
     std::future::pending().await
 }
 

@@ -1,5 +1,5 @@
-//! gRPC over HTTP/2, as much of it as a proxy needs: messages in and out of a body, and the status
-//! of an answer. Sources: grpc.io, "gRPC over HTTP2" and "Compression".
+//! The parts of gRPC over HTTP/2 that a proxy needs: the messages in a body, and the status of an
+//! answer. Sources: grpc.io, "gRPC over HTTP2" and "Compression".
 
 use std::io::Read;
 
@@ -14,12 +14,12 @@ use crate::model::causes::with_causes;
 const STATUS: &str = "grpc-status";
 const MESSAGE: &str = "grpc-message";
 const ENCODING: &str = "grpc-encoding";
-/// Flag and length before each message.
+/// Length of the flag and length field before each message.
 const PREFIX_LEN: usize = 5;
-/// A compressed message may not become larger than this, in bytes.
+/// Maximum size of a decompressed message, in bytes.
 const MAX_DECOMPRESSED_BYTES: u64 = 64 << 20;
 
-/// The only message in a body. None: there are none or several, or its compression is unknown.
+/// The only message in a body. None if there are none or several, or its compression is unknown.
 pub(crate) fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
     let flag = *data.first()?;
     let length = u32::from_be_bytes(data.get(1..PREFIX_LEN)?.try_into().ok()?);
@@ -59,14 +59,14 @@ pub(crate) fn frame_message(message: &[u8]) -> Option<Bytes> {
     Some(out.freeze())
 }
 
-/// grpc-status, of headers (an answer of trailers only) or of trailers.
+/// grpc-status from headers (an answer of trailers only) or from trailers.
 pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<Code> {
     headers
         .get(STATUS)
         .map(|status| Code::from_bytes(status.as_bytes()))
 }
 
-/// An answer of a status alone.
+/// An answer with a status only.
 pub(crate) fn error_response(status: &Status) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
@@ -115,7 +115,7 @@ fn put_status(headers: &mut HeaderMap, status: &Status) {
     }
 }
 
-/// Status-Message: bytes beyond printable ASCII, and the percent sign itself, as %XX.
+/// Encodes Status-Message: bytes outside printable ASCII, and the percent sign, become %XX.
 fn percent_encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

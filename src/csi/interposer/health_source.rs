@@ -1,7 +1,7 @@
-//! What the interposer needs from the daemon: one trait and the plain values that it exchanges.
+//! The interposer's interface to the daemon: one trait and the plain values that it exchanges.
 //!
-//! In: driver names, volume handles, lifecycle events. Out: health and usage. Knows neither the
-//! daemon's wire nor CSI's: an implementation of [`HealthSource`] queries the daemon; `merge` and
+//! In: driver names, volume handles, lifecycle events. Out: health and usage. The interface depends
+//! on no protocol: an implementation of [`HealthSource`] queries the daemon; `merge` and
 //! `local_replies` encode the result as CSI messages.
 
 use std::future::Future;
@@ -15,12 +15,12 @@ pub use crate::csi::stats::{Amount, Usage};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedVolume {
     pub handle: String,
-    /// Staged or published on this node, by the kubelet's records and the mount table.
+    /// Staged or published on this node, according to the kubelet's records and the mount table.
     pub attached: bool,
     pub health: VolumeHealth,
 }
 
-/// A lifecycle call that succeeded, or the lack of one.
+/// A successful lifecycle call, or the lack of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LifecycleEvent {
     Staged {
@@ -40,13 +40,13 @@ pub enum LifecycleEvent {
         path: String,
     },
     /// The volume is attached here, but no call for it has passed since the interposer started: the
-    /// kubelet reaches the driver by another socket.
+    /// kubelet uses another socket of the driver.
     Bypassed {
         handle: String,
     },
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HealthSourceError {
     /// The daemon cannot be reached.
@@ -55,28 +55,29 @@ pub enum HealthSourceError {
     /// The daemon answers, but the value is unknown (yet).
     #[error("not known: {0}")]
     Unknown(String),
-    /// The daemon has no such volume, or not at this path.
+    /// The daemon has no volume with this handle, or not at this path.
     #[error("{0}")]
     NotFound(String),
 }
 
 /// Queries the daemon. Each answer comes from memory, or an error comes soon: the interposer waits
-/// for no answer longer than a second.
+/// at most a second.
 pub trait HealthSource: Send + Sync + 'static {
     fn health(
         &self,
         driver: &str,
         handle: &str,
     ) -> impl Future<Output = Result<VolumeHealth, HealthSourceError>> + Send;
-    /// `path`: where the caller expects the volume; NotFound where it is not there. Empty: not
-    /// compared.
+    /// `path`: where the caller expects the volume; NotFound if it is not there. An empty path is
+    /// not compared.
     fn usage(
         &self,
         driver: &str,
         handle: &str,
         path: &str,
     ) -> impl Future<Output = Result<Usage, HealthSourceError>> + Send;
-    /// Faults of the drives below the driver's volumes; empty: none, or no drive is local.
+    /// Faults of the drives below the driver's volumes; empty if there are none or no drive is
+    /// local.
     fn storage_health(
         &self,
         driver: &str,

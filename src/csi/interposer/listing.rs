@@ -3,8 +3,8 @@
 //!
 //! In: requests for pages. Out: pages. While the upstream has pages, the tokens are its own. Local
 //! tokens begin with [`TOKEN_PREFIX`] and name the volume after which to continue, so no state is
-//! kept between calls. Where it matters, the upstream is queried again for the volumes that it has
-//! listed.
+//! kept between calls. If the volumes on earlier upstream pages are needed, the upstream is queried
+//! again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,7 +22,7 @@ use crate::csi::interposer::reply::{Reply, SuccessReply};
 use crate::csi::interposer::{local_replies, merge, raw};
 
 const TOKEN_PREFIX: &str = "diskvitals.io/after/";
-/// An upstream whose pages never end is not followed further.
+/// After this number of pages an endless upstream list is abandoned.
 const MAX_UPSTREAM_PAGES: usize = 1000;
 
 type AdverseVolumes = HashMap<String, Vec<HealthStatus>>;
@@ -58,7 +58,7 @@ impl<W: HealthSource> Proxy<W> {
         }
     }
 
-    /// A page of the upstream; its last page is filled up with local entries.
+    /// Returns a page of the upstream; its last page is filled with local entries.
     async fn merged_page(
         &self,
         method: CsiMethod,
@@ -75,7 +75,8 @@ impl<W: HealthSource> Proxy<W> {
             let here: HashSet<String> = page.handles.iter().cloned().collect();
             let missing = |listed: &HashSet<String>| unlisted_after(&ours, listed, "");
             if page.next_token.is_empty() && !missing(&here).is_empty() {
-                // A single page is the whole list; for a later page the earlier ones are needed.
+                // If one page is the whole list, no query is needed; for a later page the earlier
+                // ones are needed.
                 let before = if token.is_empty() {
                     Ok(HashSet::new())
                 } else {
@@ -96,7 +97,7 @@ impl<W: HealthSource> Proxy<W> {
         }))
     }
 
-    /// A page of local entries alone, after the volume `after`.
+    /// Returns a page of local entries only, after the volume `after`.
     async fn local_page(&self, request: &[u8], after: &str, most: i32) -> Result<Vec<u8>, Status> {
         let most = max_entries(most)?;
         let listed = match self.upstream_handles(request, None).await {
@@ -123,7 +124,7 @@ impl<W: HealthSource> Proxy<W> {
         merge::append_entries(&[], &page, &next).map_err(local_replies::internal_error)
     }
 
-    /// Volumes that the upstream lists on its pages before `end`; on all of them without an end.
+    /// Volumes that the upstream lists on its pages before `end`, or on all pages if `end` is None.
     async fn upstream_handles(
         &self,
         request: &[u8],
@@ -156,7 +157,7 @@ impl<W: HealthSource> Proxy<W> {
     }
 }
 
-/// The list for an upstream that has none.
+/// The list for an upstream without a list of its own.
 fn local_list(
     token: &str,
     listed: Result<Vec<ListedVolume>, HealthSourceError>,
@@ -177,7 +178,7 @@ fn local_list(
     merge::append_entries(&[], &page, &next).map_err(local_replies::internal_error)
 }
 
-/// None: all.
+/// None means all entries.
 fn max_entries(most: i32) -> Result<Option<usize>, Status> {
     match usize::try_from(most) {
         Ok(0) => Ok(None),
@@ -193,8 +194,8 @@ fn remaining_entries(most: i32, taken: usize) -> Option<usize> {
         .map(|most| most.saturating_sub(taken))
 }
 
-/// All volumes with adverse health. A list that is local alone must not omit a volume of unknown
-/// health: that would mean healthy.
+/// All volumes with adverse health. A purely local list must not omit a volume of unknown health,
+/// because an omitted volume counts as healthy.
 fn all_adverse(
     listed: Result<Vec<ListedVolume>, HealthSourceError>,
 ) -> Result<AdverseVolumes, Status> {
@@ -230,7 +231,7 @@ fn known_adverse(listed: Vec<ListedVolume>) -> AdverseVolumes {
         .collect()
 }
 
-/// Local entries that are not listed yet, after `after`, sorted by handle.
+/// Local entries after `after` that are not listed yet, sorted by handle.
 fn unlisted_after(
     ours: &AdverseVolumes,
     listed: &HashSet<String>,

@@ -1,5 +1,5 @@
-//! Answers of the interposer itself to NodeGetVolumeStats and the health calls, where the upstream
-//! driver does not implement them.
+//! The interposer's own answers to NodeGetVolumeStats and the health calls, for upstream drivers
+//! that do not implement them.
 //!
 //! In: the request and the daemon's answer. Out: a message, or the status that CSI requires.
 //! Unknown health is an error, never an empty list.
@@ -14,7 +14,7 @@ use crate::csi::interposer::raw::DecodeError;
 use crate::csi::interposer::{merge, raw};
 use crate::csi::{limits, stats as figures, wire};
 
-/// volume_id is field 1 of all requests that are read.
+/// volume_id is field 1 of all requests that are decoded.
 pub(crate) fn volume_id(request: &[u8]) -> Result<&str, Status> {
     required_field(request, 1, "volume_id")
 }
@@ -42,7 +42,7 @@ pub(crate) fn to_status(error: &HealthSourceError) -> Status {
     }
 }
 
-/// NodeGetVolumeStatsResponse.
+/// Encodes NodeGetVolumeStatsResponse.
 pub(crate) fn stats(usage: &Usage, condition: Option<VolumeCondition>) -> Vec<u8> {
     let volume_condition = condition.map(|condition| wire::VolumeCondition {
         abnormal: condition.abnormal,
@@ -55,7 +55,8 @@ pub(crate) fn stats(usage: &Usage, condition: Option<VolumeCondition>) -> Vec<u8
     .encode_to_vec()
 }
 
-/// NodeGetVolumeHealthResponse, ControllerGetVolumeHealthResponse: they have the same wire format.
+/// Encodes NodeGetVolumeHealthResponse and ControllerGetVolumeHealthResponse, which have the same
+/// wire format.
 pub(crate) fn health(
     handle: &str,
     health: Result<VolumeHealth, HealthSourceError>,
@@ -65,22 +66,22 @@ pub(crate) fn health(
         Ok(health) => health
             .statuses
             .map_err(|unknown| to_status(&HealthSourceError::Unknown(unknown.0)))?,
-        // The driver has just confirmed the volume and nothing adverse is known: better than
-        // unknown.
+        // The driver has just confirmed the volume, and nothing adverse is known: this is preferred
+        // to unknown.
         Err(HealthSourceError::NotFound(_)) if fresh => Vec::new(),
         Err(error) => return Err(to_status(&error)),
     };
     merge::health(&[], handle, &statuses).map_err(internal_error)
 }
 
-/// NodeGetStorageHealthResponse.
+/// Encodes NodeGetStorageHealthResponse.
 pub(crate) fn storage(
     statuses: Result<Vec<HealthStatus>, HealthSourceError>,
 ) -> Result<Vec<u8>, Status> {
     merge::storage(&[], &statuses.map_err(|error| to_status(&error))?).map_err(internal_error)
 }
 
-/// An error in a message that was encoded here.
+/// An error in a locally encoded message.
 pub(crate) fn internal_error(junk: DecodeError) -> Status {
     Status::internal(junk.to_string())
 }

@@ -1,9 +1,9 @@
 //! Merges the daemon's health into the upstream driver's raw answers: one field is changed, all
 //! other fields, known or not, stay as they are.
 //!
-//! In: the bytes of an answer and the daemon's health. Out: the new bytes, or [`DecodeError`]; then
-//! the upstream's answer is passed on unchanged. No I/O and no CSI types, only field numbers
-//! (CSI_WIRE, sections 1 to 3).
+//! In: the bytes of an answer and the daemon's health. Out: the new bytes, or [`DecodeError`];
+//! after an error the upstream's answer is forwarded unchanged. No I/O and no CSI types, only field
+//! numbers (CSI_WIRE, sections 1 to 3).
 
 use std::collections::HashMap;
 
@@ -82,7 +82,7 @@ pub(crate) fn volume(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, 
     })
 }
 
-/// ListVolumes: the entries of known volumes.
+/// ListVolumes: merges conditions into the entries of known volumes.
 pub(crate) fn volumes(
     message: &[u8],
     ours: &HashMap<String, VolumeHealth>,
@@ -104,8 +104,8 @@ fn with_condition(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, Dec
     raw::edit(message, CONDITION, |theirs| merge_condition(theirs, ours))
 }
 
-/// Abnormal where one of the two is, with both messages, the daemon's first. The upstream's
-/// condition of a volume that the daemon calls healthy stays as it is.
+/// The result is abnormal if one of the two is, with both messages, the daemon's first. If the
+/// daemon reports a healthy volume, the upstream's condition stays unchanged.
 fn merge_condition(theirs: Option<&[u8]>, ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::new();
     let Some(theirs) = theirs else {
@@ -153,8 +153,8 @@ fn put_condition(out: &mut Vec<u8>, abnormal: bool, message: &str) {
     }
 }
 
-/// NodeGetVolumeHealth, ControllerGetVolumeHealth. An empty `message` gives the daemon's health
-/// alone.
+/// NodeGetVolumeHealth, ControllerGetVolumeHealth. An empty `message` results in the daemon's
+/// health alone.
 pub(crate) fn health(
     message: &[u8],
     handle: &str,
@@ -183,7 +183,7 @@ pub(crate) fn volume_health(
     Ok(out)
 }
 
-/// NodeGetStorageHealth. An empty `message` gives the daemon's health alone.
+/// NodeGetStorageHealth. An empty `message` results in the daemon's health alone.
 pub(crate) fn storage(message: &[u8], ours: &[HealthStatus]) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::new();
     put_merged_statuses(&mut out, message, BACKEND_HEALTH, ours)?;

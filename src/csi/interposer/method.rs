@@ -1,7 +1,7 @@
-//! The CSI calls that the interposer changes, answers or tracks. All other calls, known to CSI or
-//! not, are passed on unread.
+//! The CSI calls that the interposer changes, answers or tracks. All other calls, defined by CSI or
+//! not, are forwarded without decoding.
 
-/// A call that the interposer adds to, answers, or reports to the daemon.
+/// A call that the interposer extends, answers, or reports to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CsiMethod {
     NodeGetCapabilities,
@@ -71,7 +71,7 @@ impl CsiMethod {
         })
     }
 
-    /// The call is passed on unread with these health APIs.
+    /// Whether the call is forwarded without decoding with these health APIs.
     pub(crate) fn is_passthrough(self, health_apis: EnabledHealthApis) -> bool {
         match self {
             CsiMethod::NodeGetVolumeHealth
@@ -83,8 +83,8 @@ impl CsiMethod {
         }
     }
 
-    /// The capability that announces the call, where the interposer announces it for an upstream
-    /// that lacks it.
+    /// The capability that announces the call, if the interposer announces it for an upstream
+    /// without it.
     pub(crate) fn capability(self) -> Option<(Service, i32)> {
         match self {
             CsiMethod::NodeGetVolumeStats => Some((Service::Node, NODE_GET_VOLUME_STATS)),
@@ -109,8 +109,8 @@ impl Service {
         }
     }
 
-    /// Capabilities that the interposer adds to the upstream's. VOLUME_CONDITION alone is useless
-    /// without a call that carries a condition.
+    /// Capabilities that the interposer adds to the upstream's. VOLUME_CONDITION is useless without
+    /// a call whose answer contains a condition.
     pub(crate) fn added_capabilities(
         self,
         dialects: EnabledHealthApis,

@@ -1,8 +1,8 @@
-//! Handles one CSI call in the interposer: passes it on, merges health into the answer, or answers
-//! it where the upstream driver cannot.
+//! Handles one CSI call in the interposer: forwards it, merges health into the answer, or answers
+//! it if the upstream driver cannot.
 //!
-//! In: requests. Out: answers. Only requests of the calls in `method` are read, and of these only
-//! volume ids and paths. Nothing of a request is logged.
+//! In: requests. Out: answers. Only requests of the calls in `method` are decoded, and of these
+//! only volume ids and paths. No part of a request is logged.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -29,11 +29,12 @@ use crate::csi::interposer::volume_tracker::VolumeTracker;
 use crate::csi::interposer::{body, grpc, local_replies, merge, raw};
 use crate::model::causes::with_causes;
 
-/// Larger requests are not read, in bytes. CSI's are a few KiB.
+/// Larger requests are not decoded, in bytes. CSI's requests are a few KiB.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
-/// For the daemon's answer, from the start of a call.
+/// Time limit for the daemon's answer, from the start of a call.
 const DAEMON_TIMEOUT: Duration = Duration::from_millis(900);
-/// After the upstream has answered: its answer does not wait for a daemon that hangs.
+/// Time limit for the daemon's answer after the upstream's answer, which must not wait for a daemon
+/// that hangs.
 const DAEMON_GRACE: Duration = Duration::from_millis(250);
 
 pub(crate) struct Proxy<W> {
@@ -42,7 +43,7 @@ pub(crate) struct Proxy<W> {
     pub tracker: VolumeTracker,
     pub notifier: DaemonNotifier,
     health_apis: EnabledHealthApis,
-    /// Methods whose answers could not be decoded, one bit each: logged once.
+    /// Methods whose answers could not be decoded, one bit each; each is logged once.
     warned_methods: AtomicU32,
 }
 
@@ -138,7 +139,7 @@ impl<W: HealthSource> Proxy<W> {
         }
     }
 
-    /// Capabilities are announced whether the daemon answers or not: the interposer serves these
+    /// Capabilities are announced even if the daemon does not answer: the interposer serves these
     /// calls.
     async fn get_capabilities(
         &self,
@@ -188,7 +189,7 @@ impl<W: HealthSource> Proxy<W> {
             local_replies::volume_path(message)?,
         );
         let usage = self.query(async |name| self.health_source.usage(name, handle, path).await);
-        // Statistics do not fail for lack of a condition.
+        // A missing condition does not make the statistics fail.
         let (usage, health) = tokio::join!(usage, self.query_health(handle));
         let condition = health
             .ok()
@@ -279,7 +280,7 @@ impl<W: HealthSource> Proxy<W> {
         }
     }
 
-    /// Stage, publish and their reversal: tracked, and reported to the daemon on success.
+    /// Tracks stage, publish and their reversal, and reports them to the daemon on success.
     async fn track_lifecycle(
         &self,
         method: CsiMethod,
@@ -332,8 +333,8 @@ impl<W: HealthSource> Proxy<W> {
         self.notifier.enqueue(event);
     }
 
-    /// CreateVolumeResponse.volume.volume_id: the driver confirms this volume, wherever it will be
-    /// used.
+    /// CreateVolumeResponse.volume.volume_id: the driver confirms this volume, on whichever node it
+    /// will be used.
     async fn create_volume(&self, request: Request<Body>) -> ProxyResult {
         let reply = self.forward_and_read(request).await?;
         if let Reply::Success(good) = &reply {
@@ -373,9 +374,9 @@ impl<W: HealthSource> Proxy<W> {
             .unwrap_or_else(|_| Err(daemon_timeout(DAEMON_TIMEOUT)))
     }
 
-    /// Whether the upstream does not implement the call, so that its error is no answer. Some
-    /// drivers announce calls that they do not implement; some return other codes for calls that
-    /// they do not announce.
+    /// Whether the upstream does not implement the call, so that its error does not count as an
+    /// answer. Some drivers announce calls that they do not implement; some return other codes for
+    /// calls that they do not announce.
     pub(crate) async fn is_unimplemented_upstream(&self, method: CsiMethod, code: Code) -> bool {
         match (method.capability(), code) {
             (None, _) => false,
@@ -387,7 +388,7 @@ impl<W: HealthSource> Proxy<W> {
         }
     }
 
-    /// The upstream's answer with health merged into it; unchanged where merging fails.
+    /// The upstream's answer with health merged into it; unchanged if merging fails.
     pub(crate) fn merge_into(
         &self,
         method: CsiMethod,
@@ -407,7 +408,7 @@ impl<W: HealthSource> Proxy<W> {
     }
 }
 
-/// Runs both at once. After the upstream's answer the daemon gets at most [`DAEMON_GRACE`].
+/// Runs both futures at once. After the upstream's answer the daemon gets at most [`DAEMON_GRACE`].
 pub(crate) async fn join_bounded<T>(
     theirs: impl Future<Output = Result<Reply, hyper::Error>>,
     ours: impl Future<Output = Result<T, HealthSourceError>>,
@@ -437,7 +438,7 @@ fn daemon_timeout(waited: Duration) -> HealthSourceError {
     ))
 }
 
-/// An answer of the interposer itself.
+/// Builds an answer from a local message or status.
 pub(crate) fn local_response(message: Result<Vec<u8>, Status>) -> Response<Body> {
     match message {
         Ok(message) => grpc::unary_response(&message),

@@ -1,17 +1,16 @@
 //! Reads protobuf messages field by field (protobuf.dev, "Encoding") and changes one field without
-//! touching the bytes of the others.
+//! changing the bytes of the others.
 //!
-//! Why no crate: prost drops fields that it does not know, so an answer of a newer driver would
-//! lose them on the way through. Crates that keep unknown fields need generated code or a
-//! descriptor of every message and re-encode the whole message. The interposer must return all
-//! other bytes as they were.
+//! No crate is used, because prost drops unknown fields, so an answer of a newer driver would lose
+//! them. Crates that keep unknown fields need generated code or a descriptor of every message and
+//! re-encode the whole message. The interposer must return all other bytes unchanged.
 //!
-//! In: bytes. Out: fields, bytes. Knows no message type. Invalid protobuf is [`DecodeError`], never
-//! a guess.
+//! In: bytes. Out: fields, bytes. The module depends on no message type. Invalid protobuf results
+//! in [`DecodeError`], never in a guess.
 
 use std::borrow::Cow;
 
-/// Groups within groups; official readers stop at 100.
+/// Maximum depth of nested groups; official decoders stop at 100.
 const MAX_GROUP_DEPTH: u32 = 100;
 const MAX_FIELD_NUMBER: u64 = (1 << 29) - 1;
 
@@ -24,22 +23,22 @@ pub(crate) struct DecodeError;
 pub(crate) struct Field<'a> {
     pub number: u32,
     pub value: Value<'a>,
-    /// The whole field as it was read, with its key.
+    /// The bytes of the whole field, with its key.
     pub raw: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
     Varint(u64),
-    /// A string, bytes, an embedded message, packed numbers.
+    /// A string, bytes, an embedded message, or packed numbers.
     Bytes(&'a [u8]),
-    /// Fixed-width numbers and groups: no field that is read here has them.
+    /// Fixed-width numbers and groups: the module decodes no field of these types.
     Other,
 }
 
 impl<'a> Field<'a> {
-    /// The payload, where the field is `number` and has one. A known number with another wire type
-    /// is an unknown field to every reader.
+    /// The payload, if the field is `number` and has one. Every decoder treats a known number with
+    /// another wire type as an unknown field.
     pub(crate) fn bytes(&self, number: u32) -> Option<&'a [u8]> {
         match self.value {
             Value::Bytes(bytes) if self.number == number => Some(bytes),
@@ -55,7 +54,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// All fields of a message, in the order of the wire.
+/// All fields of a message, in wire order.
 pub(crate) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, DecodeError> {
     let mut found = Vec::new();
     let mut rest = message;
@@ -125,7 +124,7 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], DecodeError>
 fn varint(rest: &mut &[u8]) -> Result<u64, DecodeError> {
     let mut value = 0u64;
     for (index, byte) in rest.iter().take(10).enumerate() {
-        // The tenth byte has room for one bit.
+        // The tenth byte has space for one bit.
         if index == 9 && *byte > 1 {
             return Err(DecodeError);
         }
@@ -138,7 +137,7 @@ fn varint(rest: &mut &[u8]) -> Result<u64, DecodeError> {
     Err(DecodeError)
 }
 
-/// The last field `number` of type string, as readers take it; empty where there is none.
+/// The last field `number` of type string, as decoders use it; empty if there is none.
 pub(crate) fn string_field(message: &[u8], number: u32) -> Result<&str, DecodeError> {
     let last = fields(message)?
         .iter()
@@ -147,7 +146,7 @@ pub(crate) fn string_field(message: &[u8], number: u32) -> Result<&str, DecodeEr
     std::str::from_utf8(last.unwrap_or_default()).map_err(|_| DecodeError)
 }
 
-/// The last field `number` of type int32 or enum; 0 where there is none.
+/// The last field `number` of type int32 or enum; 0 if there is none.
 pub(crate) fn int32_field(message: &[u8], number: u32) -> Result<i32, DecodeError> {
     let last = fields(message)?
         .iter()
@@ -156,7 +155,7 @@ pub(crate) fn int32_field(message: &[u8], number: u32) -> Result<i32, DecodeErro
     Ok(truncate_to_i32(last.unwrap_or_default()))
 }
 
-/// int32 and enums use the low half of what is sent.
+/// int32 and enums use the low half of the sent value.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "that is how the encoding reads an int32"
@@ -184,9 +183,8 @@ pub(crate) fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
     put_varint(out, value);
 }
 
-/// Changes the embedded message `number`, absent or not; all other fields stay as they are. Several
-/// occurrences are one message to readers (they merge them, which is what joining their bytes
-/// means), and become one.
+/// Changes the embedded message `number`, even if it is absent; all other fields stay unchanged.
+/// Several occurrences become one: decoders merge them, which equals joining their bytes.
 pub(crate) fn edit(
     message: &[u8],
     number: u32,
@@ -220,7 +218,7 @@ pub(crate) fn edit(
 }
 
 /// Changes each of the repeated embedded messages `number`; all other fields, and their order, stay
-/// as they are.
+/// unchanged.
 pub(crate) fn edit_each(
     message: &[u8],
     number: u32,

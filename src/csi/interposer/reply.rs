@@ -1,5 +1,5 @@
-//! The upstream driver's answer to a unary call: decoded where possible, and sent on unchanged or
-//! with another message.
+//! The upstream driver's answer to a unary call: decoded if possible, and sent unchanged or with
+//! another message.
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -18,7 +18,7 @@ pub(crate) enum Reply {
     Success(SuccessReply),
     /// An error, by its grpc-status.
     ErrorStatus(Code, Response<Body>),
-    /// Not decodable: too large, unknown compression, broken off, not gRPC, or an absent upstream.
+    /// Not decodable: too large, unknown compression, aborted, not gRPC, or an absent upstream.
     Opaque(Response<Body>),
 }
 

@@ -16,7 +16,8 @@ use crate::csi::limits::MAX_STATUSES;
 const STATUS: u32 = 1;
 const REASON: u32 = 2;
 const MESSAGE: u32 = 3;
-/// StorageBackendHealth only: the capability that an entry is limited to. Part of its identity.
+/// StorageBackendHealth only: the capability that an entry is limited to. It is part of the entry's
+/// identity.
 const CAPABILITY: u32 = 4;
 
 /// One entry of the result.
@@ -27,7 +28,7 @@ struct Entry {
     raw: Vec<u8>,
 }
 
-/// Merges both lists. None: the upstream's is valid, and there is nothing to add.
+/// Merges both lists. None if the upstream's is valid and there is nothing to add.
 pub(crate) fn merge_entries(
     theirs: &[&[u8]],
     ours: &[HealthStatus],
@@ -57,8 +58,8 @@ pub(crate) fn merge_entries(
     Ok(Some(entries.into_iter().map(|entry| entry.raw).collect()))
 }
 
-/// Higher numbers are worse, in both enums. Numbers that CSI 1.13 does not define come last:
-/// callers skip them.
+/// Higher numbers are worse, in both enums. Numbers that CSI 1.13 does not define rank last,
+/// because callers skip them.
 fn severity_rank(status: i32) -> i32 {
     if (1..=3).contains(&status) { status } else { 0 }
 }
@@ -80,7 +81,7 @@ fn encode_entry(status: &HealthStatus) -> Entry {
     }
 }
 
-/// An entry of the upstream; unchanged where it is valid.
+/// An entry of the upstream; unchanged if it is valid.
 fn conform_entry(entry: &[u8]) -> Result<Entry, DecodeError> {
     let status = raw::int32_field(entry, STATUS)?;
     let (reason, message) = (
@@ -121,7 +122,7 @@ fn conform_entry(entry: &[u8]) -> Result<Entry, DecodeError> {
 
 fn put_status_fields(out: &mut Vec<u8>, status: i32, reason: &str, message: &str) {
     if status != 0 {
-        // An int32 is sent as 64 bits, its sign extended.
+        // An int32 is sent as 64 bits with its sign extended.
         raw::put_number(out, STATUS, i64::from(status).cast_unsigned());
     }
     raw::put_bytes(out, REASON, reason.as_bytes());

@@ -1,8 +1,8 @@
-//! One HTTP/2 connection to the upstream driver's socket, shared by all calls and made again when
-//! it has ended.
+//! One HTTP/2 connection to the upstream driver's socket. All calls share it, and it is replaced
+//! after it has ended.
 //!
-//! In: requests as they came. Out: the driver's answers as they come, or an error. Knows nothing of
-//! CSI.
+//! In: requests as they arrived. Out: the driver's answers as they arrive, or an error. The module
+//! does not depend on CSI.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,24 +24,25 @@ use crate::csi::interposer::upstream_error::UpstreamError;
 use crate::csi::interposer::{body, grpc};
 use crate::model::causes::with_causes;
 
-/// For a connection to begin.
+/// Time limit for a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// For answers to the interposer's own calls.
+/// Time limit for answers to the interposer's own calls.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// Largest answer to such a call, in bytes.
+/// Largest answer to one of these calls, in bytes.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
-/// Flow control, in bytes: one answer that is not read must not block the others.
+/// Flow control, in bytes: one unread answer must not block the others.
 pub(crate) const STREAM_WINDOW: u32 = 512 << 10;
 pub(crate) const CONNECTION_WINDOW: u32 = 64 << 20;
-/// Headers and trailers, in bytes. h2's own 16 KiB are less than what gRPC in Go lets through.
+/// Limit for headers and trailers, in bytes. h2's default of 16 KiB is less than gRPC in Go
+/// permits.
 pub(crate) const MAX_HEADER_LIST_BYTES: u32 = 1 << 20;
 
 pub(crate) struct Upstream {
     path: PathBuf,
     current: Mutex<Option<SendRequest<Body>>>,
-    /// One caller dials, the others wait for its connection.
+    /// One caller connects; the others wait for its connection.
     dial_permit: Semaphore,
-    /// How many connections there have been: another one may reach another version of the driver.
+    /// Counts the connections: another connection may reach another version of the driver.
     generation: AtomicU64,
     is_down: AtomicBool,
 }
@@ -65,8 +66,9 @@ impl Upstream {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Sends a request on, and waits for the headers of its answer. No time-out: that is the
-    /// caller's (`grpc-timeout` goes along). Dropped, it cancels the call at the upstream.
+    /// Forwards a request, and waits for the headers of its answer. There is no time-out: the
+    /// caller has one (`grpc-timeout` is forwarded). Dropping the future cancels the call at the
+    /// upstream.
     pub(crate) async fn send(
         &self,
         mut request: Request<Body>,
@@ -77,7 +79,7 @@ impl Upstream {
             let mut sender = self.connection().await?;
             match sender.try_send_request(request).await {
                 Ok(answer) => return Ok(answer),
-                // The connection ended before anything of the request was sent.
+                // The connection ended before any part of the request was sent.
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if again => {
                         again = false;
@@ -144,7 +146,7 @@ impl Upstream {
         if let Some(sender) = self.open_sender() {
             return Ok(sender);
         }
-        // Never closed.
+        // The semaphore is never closed.
         let _permit = self.dial_permit.acquire().await;
         match self.open_sender() {
             Some(sender) => Ok(sender),
@@ -167,8 +169,8 @@ impl Upstream {
         let begun = async {
             let stream = UnixStream::connect(&self.path).await?;
             let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
-            // No keep-alive pings: servers of gRPC in Go end connections for more than one in five
-            // minutes, and a unix socket reports its own end.
+            // There are no keep-alive pings: gRPC servers in Go close connections with more than
+            // one ping in five minutes, and a unix socket reports its own end.
             builder
                 .initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
@@ -185,7 +187,7 @@ impl Upstream {
         match begun {
             Ok((sender, connection)) => {
                 tokio::spawn(async move {
-                    // The calls in progress report how it ended.
+                    // The calls in progress report the error of the connection.
                     let _ = connection.await;
                 });
                 self.generation.fetch_add(1, Ordering::AcqRel);
@@ -212,7 +214,7 @@ impl Upstream {
     }
 }
 
-/// HTTP/2 towards the upstream needs an authority; callers over unix sockets may leave it out.
+/// HTTP/2 to the upstream needs an authority; callers over unix sockets may omit it.
 fn complete_uri(uri: &mut Uri) {
     if uri.authority().is_some() && uri.scheme().is_some() {
         return;
@@ -225,6 +227,6 @@ fn complete_uri(uri: &mut Uri) {
     parts
         .path_and_query
         .get_or_insert_with(|| http::uri::PathAndQuery::from_static("/"));
-    // All three parts are there: nothing can be missing.
+    // All three parts are set, so this cannot fail.
     *uri = Uri::from_parts(parts).unwrap_or_default();
 }

@@ -1,8 +1,8 @@
 //! Name and announced capabilities of the upstream driver, queried on first use and then cached.
 //!
-//! In: answers that pass by, and answers to queries of the interposer. Out: the name, the
+//! In: answers that the interposer forwards, and answers to its own queries. Out: the name, the
 //! capabilities. A new connection may reach another version of the driver, so the capabilities are
-//! dropped with the connection. The name identifies the driver and stays.
+//! dropped with the connection. The name identifies the driver and is kept.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::csi::interposer::method::{GET_PLUGIN_INFO, Service};
 use crate::csi::interposer::upstream::Upstream;
 use crate::csi::interposer::{merge, raw};
 
-/// For capabilities that a caller waits for.
+/// Time limit for capabilities while a caller waits.
 const CAPABILITIES_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(crate) struct UpstreamDriver {
@@ -38,7 +38,7 @@ impl UpstreamDriver {
         }
     }
 
-    /// The error means: the daemon cannot be queried, because the name of the driver is unknown.
+    /// An error means that the daemon cannot be queried, because the name of the driver is unknown.
     pub(crate) async fn name(&self) -> Result<&str, HealthSourceError> {
         let asked = || async {
             let answer = self
@@ -54,7 +54,7 @@ impl UpstreamDriver {
         self.name.get_or_try_init(asked).await.map(String::as_str)
     }
 
-    /// Records the capabilities of an answer before any were added.
+    /// Records the upstream's own capabilities from an answer, before any are added.
     pub(crate) fn record_capabilities(&self, service: Service, numbers: Vec<i32>) {
         let announced = AnnouncedCapabilities {
             generation: self.upstream.generation(),
@@ -63,7 +63,7 @@ impl UpstreamDriver {
         self.lock()[service as usize] = Some(announced);
     }
 
-    /// Whether the upstream itself announces the capability. None: unknown.
+    /// Whether the upstream itself announces the capability; None if this is unknown.
     pub(crate) async fn announces(&self, service: Service, number: i32) -> Option<bool> {
         if let Some(known) = self.cached(service, number) {
             return Some(known);
@@ -76,7 +76,7 @@ impl UpstreamDriver {
         .ok()?;
         let numbers = match answered {
             Ok(answer) => merge::announced_capabilities(&answer).ok()?,
-            // No such service at all.
+            // The service does not exist.
             Err(status) if status.code() == Code::Unimplemented => Vec::new(),
             Err(_) => return None,
         };

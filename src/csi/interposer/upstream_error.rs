@@ -1,8 +1,8 @@
-//! Errors of a call to the upstream driver below the level of gRPC, and what the caller gets
-//! instead of an answer.
+//! Errors of a call to the upstream driver below the level of gRPC, and the caller's result for
+//! each.
 //!
-//! In: errors of hyper. Out: a stream that the upstream reset is reset towards the caller for the
-//! same reason; every other error is UNAVAILABLE, as the caller would see it without the
+//! In: errors of hyper. Out: if the upstream reset a stream, the caller's stream is reset for the
+//! same reason; every other error is UNAVAILABLE, which the caller would also get without the
 //! interposer.
 
 use std::error::Error;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
-    /// No listener, or the connection could not be started.
+    /// There is no listener, or the connection attempt failed.
     #[error("connecting to the upstream driver at {}", path.display())]
     Connect {
         path: PathBuf,
@@ -24,7 +24,7 @@ pub(crate) enum UpstreamError {
         #[source]
         source: hyper::Error,
     },
-    /// The upstream ended this call, or it was ended by the caller.
+    /// The upstream or the caller ended this call.
     #[error("the call was reset")]
     Reset(#[source] hyper::Error),
 }
@@ -39,7 +39,7 @@ impl UpstreamError {
     }
 }
 
-/// RST_STREAM, in contrast to the end of the whole connection.
+/// Whether the error is RST_STREAM, in contrast to the end of the whole connection.
 pub(crate) fn is_reset(error: &hyper::Error) -> bool {
     let error: &(dyn Error + 'static) = error;
     std::iter::successors(Some(error), |cause| (**cause).source())

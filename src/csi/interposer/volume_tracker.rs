@@ -4,9 +4,8 @@
 //! In: calls, and the daemon's list of the driver's volumes. Out: whether the driver has just
 //! confirmed a volume; which volumes bypass the interposer. No I/O; the time is an argument.
 //!
-//! A volume that is in the first list proves nothing: its calls passed before the interposer
-//! started. One list without a call proves nothing either, because lists and calls are not taken at
-//! the same moment.
+//! A volume in the first list proves nothing: its calls passed before the interposer started. One
+//! list without a call also proves nothing, because lists and calls are not simultaneous.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -16,11 +15,11 @@ use tokio::time::Instant;
 
 use crate::csi::interposer::health_source::ListedVolume;
 
-/// How long the driver's own confirmation counts while the daemon has not found the volume yet.
+/// How long the driver's confirmation counts while the daemon has not found the volume yet.
 const CONFIRMATION_TTL: Duration = Duration::from_secs(10);
-/// Volumes without a call and without an entry in the list for so long are dropped.
+/// Volumes without a call and without a list entry for this time are dropped.
 const TRACKING_TTL: Duration = Duration::from_secs(600);
-/// Number of volumes from which on old ones are dropped without a list.
+/// Number of volumes above which old ones are dropped without a list.
 const EXPIRY_THRESHOLD: usize = 10_000;
 
 #[derive(Default)]
@@ -28,24 +27,24 @@ pub(crate) struct VolumeTracker(Mutex<TrackerState>);
 
 #[derive(Default)]
 struct TrackerState {
-    /// By handle.
+    /// Indexed by handle.
     tracked: HashMap<String, TrackedVolume>,
     confirmed: HashMap<String, Instant>,
     has_baseline: bool,
-    /// In the last list without a call.
+    /// Volumes in the last list without a call.
     untracked: HashSet<String>,
 }
 
 struct TrackedVolume {
     paths: BTreeSet<String>,
-    /// In the first list, so its paths are not all known.
+    /// The volume was in the first list, so some of its paths are unknown.
     preexisting: bool,
     last_seen: Instant,
 }
 
 impl VolumeTracker {
-    /// Records a stage or publish on its way to the driver. The result does not matter: the call
-    /// did not bypass the interposer.
+    /// Records a stage or publish before it is forwarded to the driver. Its result is irrelevant:
+    /// the call did not bypass the interposer.
     pub(crate) fn record_attach(&self, handle: &str, path: &str, now: Instant) {
         let mut state = self.lock();
         if state.tracked.len() >= EXPIRY_THRESHOLD {
@@ -63,7 +62,7 @@ impl VolumeTracker {
         here.last_seen = now;
     }
 
-    /// The driver confirms that it has created, staged or published the volume.
+    /// Records that the driver has created, staged or published the volume.
     pub(crate) fn confirm(&self, handle: &str, now: Instant) {
         let mut state = self.lock();
         if state.confirmed.len() >= EXPIRY_THRESHOLD {
@@ -91,7 +90,7 @@ impl VolumeTracker {
         state.confirmed.remove(handle);
     }
 
-    /// The driver has confirmed the volume a moment ago.
+    /// Whether the driver has confirmed the volume a moment ago.
     pub(crate) fn is_recently_confirmed(&self, handle: &str, now: Instant) -> bool {
         self.lock()
             .confirmed

@@ -1,4 +1,4 @@
-//! A driver's own name: queried on its socket with GetPluginInfo until it answers.
+//! The name of a driver: queried on its socket with GetPluginInfo until the driver answers.
 //!
 //! In: the path of the socket. Out: a name that is safe as part of a file name. Each new error is
 //! logged once, not each attempt.
@@ -15,27 +15,26 @@ use crate::model::backoff::Backoff;
 use crate::model::causes::with_causes;
 use crate::model::naming;
 
-/// Between two attempts. Short, because a driver starts together with its registrar, and pods wait
-/// for both.
+/// The delay between two attempts. It is short, because a driver starts together with its
+/// registrar, and pods wait for both.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(8));
-/// To connect, and for the answer.
+/// Time limit for the connection and the answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest answer, in bytes: a name, a version and a few words.
+/// Largest answer, in bytes: a name, a version and a short manifest.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
-/// The driver answers, but not with a name by which it can be registered. Asking again would not
-/// help.
+/// The driver answers, but its name cannot be registered. Another query would not help.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it calls itself {name:?}: {why}")]
 pub(crate) struct InvalidDriverName {
-    /// At most [`MAX_SHOWN_CHARS`] characters of it.
+    /// The name, truncated to [`MAX_SHOWN_CHARS`] characters.
     name: String,
     why: naming::NameError,
 }
 
 const MAX_SHOWN_CHARS: usize = 100;
 
-/// Why there is no answer yet.
+/// The reason why there is no answer yet.
 #[derive(Debug, thiserror::Error)]
 enum QueryError {
     #[error("connecting")]
@@ -46,7 +45,7 @@ enum QueryError {
     TimedOut,
 }
 
-/// The name that the driver at `socket` gives itself. Waits as long as there is no answer.
+/// The name that the driver at `socket` reports. Waits until there is an answer.
 pub(crate) async fn wait_for_name(socket: &Path) -> Result<String, InvalidDriverName> {
     let mut last_logged = None;
     let mut backoff = BACKOFF;

@@ -14,7 +14,7 @@ use crate::csi::wire::registration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
 
-/// Of the kubelet's reason, in characters: it is logged.
+/// Maximum number of characters of the kubelet's reason that are logged.
 const MAX_REASON_CHARS: usize = 1024;
 /// grpc.health.v1's name for a server as a whole.
 const WHOLE_SERVER: &str = "";
@@ -22,10 +22,10 @@ const WHOLE_SERVER: &str = "";
 /// The kubelet's result of the registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RegistrationState {
-    /// Nothing yet.
+    /// The kubelet has not reported a result yet.
     Unknown,
     Registered,
-    /// With the kubelet's reason.
+    /// The kubelet's reason.
     Refused(String),
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct RegistrationService {
 }
 
 impl RegistrationService {
-    /// Not serving, until the kubelet has registered the driver.
+    /// The service starts as not serving, until the kubelet has registered the driver.
     pub(crate) async fn begin(
         info: PluginInfo,
         state: watch::Sender<RegistrationState>,

@@ -28,7 +28,7 @@ pub use kube::Config;
 const FIELD_MANAGER: &str = "diskvitals-report";
 const REPORTING_CONTROLLER: &str = "diskvitals.io/report";
 
-/// Why there is no client of the API server: a problem of the set-up.
+/// The reason why there is no client of the API server: a problem of the setup.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiSetupError {
     #[error(
@@ -43,26 +43,26 @@ pub enum ApiSetupError {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ApiError {
-    /// Another attempt may help, after a delay if the server asks for one.
+    /// Another attempt may help, after a delay if the server requests one.
     Retryable {
         why: String,
         after: Option<Duration>,
     },
-    /// A permission is missing, for good or because the API server does not know of it yet.
+    /// A permission is missing, permanently or because the API server has not loaded it yet.
     Forbidden(Rejection),
-    /// The API server will never accept it.
+    /// The API server will never accept the request.
     Rejected(Rejection),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rejection {
-    /// Code and reason, without the names of what was refused.
+    /// Code and reason, without the names of the refused objects.
     pub kind: String,
     pub why: String,
 }
 
 impl ApiError {
-    /// The message, and the delay that the server asks for.
+    /// The message, and the delay that the server requests.
     pub(crate) fn into_message_and_delay(self) -> (String, Option<Duration>) {
         match self {
             ApiError::Retryable { why, after } => (why, after),
@@ -75,7 +75,7 @@ pub struct ApiServer {
     client: kube::Client,
     node: String,
     server: String,
-    /// For one answer.
+    /// Time limit for one answer.
     request_timeout: Duration,
 }
 
@@ -113,7 +113,7 @@ impl ApiServer {
         &self.server
     }
 
-    /// An event that exists already counts as published.
+    /// Creates an event; one that already exists counts as published.
     pub(crate) async fn create_event(&self, event: &Event) -> Result<(), ApiError> {
         if !is_dns_subdomain(&event.namespace) {
             let why = format!("{:?} is no namespace", event.namespace);
@@ -153,7 +153,7 @@ impl ApiServer {
             .and_then(|claim| claim_if_used(claim, claimed)))
     }
 
-    /// The current condition: its status, and since when.
+    /// The current condition: its status and its transition time.
     pub(crate) async fn current_condition(&self) -> Result<Option<(String, Timestamp)>, ApiError> {
         let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
         let nothing = Patch::Merge(json!({}));
@@ -220,7 +220,7 @@ fn already_exists(error: &CallError) -> bool {
 }
 
 /// Errors of the request are final; errors of the server, of its load or of the token's age are
-/// not. A conflict of writers resolves itself.
+/// not. A conflict between writers resolves itself.
 fn classify_error(error: CallError) -> ApiError {
     let status = match error {
         CallError::Kube(kube::Error::Api(status)) => status,
@@ -243,8 +243,8 @@ fn classify_error(error: CallError) -> ApiError {
     let kind = format!("{} {}", status.code, status.reason);
     let why = format!("{kind}: {}", status.message);
     match status.code {
-        // Not from the API server: kube parses any JSON as a status, such as a load balancer's
-        // error.
+        // The answer is not from the API server: kube parses any JSON as a status, for example a
+        // load balancer's error.
         0..=399 => ApiError::Retryable {
             why: format!(
                 "an error of what is before the API server: {}",

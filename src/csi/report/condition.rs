@@ -1,8 +1,8 @@
 //! The node condition `StorageHealthy`: reduces the daemon's snapshot of the node to a status, a
 //! reason and a message.
 //!
-//! In: the view of the daemon. Out: the condition, or nothing while it is not known yet. Pure. The
-//! condition is True only where all health is known and no finding counts; where health is unknown
+//! In: the view of the daemon. Out: the condition, or nothing while it is unknown. No I/O. The
+//! condition is True only if all health is known and no finding counts; if any health is unknown,
 //! it is Unknown.
 
 use crate::csi::limits;
@@ -33,11 +33,11 @@ impl ConditionStatus {
 pub(crate) struct StorageCondition {
     pub status: ConditionStatus,
     pub reason: String,
-    /// Made by [`limits::truncate_message`].
+    /// Output of [`limits::truncate_message`].
     pub message: String,
 }
 
-/// `in_grace`: an outage of the daemon, if there is one, is not to be published yet.
+/// `in_grace`: a possible outage of the daemon is not to be published yet.
 pub(crate) fn storage_condition(view: &DaemonView, in_grace: bool) -> Option<StorageCondition> {
     match (&view.outage, &view.snapshot) {
         (Some(_), _) if in_grace => None,
@@ -125,8 +125,8 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
                 message,
             }
         }
-        // The daemon counts a finding that is not in the snapshot, or uses a newer value: not
-        // healthy, for a reason unknown here.
+        // The daemon counts a finding that is not in the snapshot, or uses a newer value: the node
+        // is unhealthy, for a reason that is unknown here.
         Health::Bad | Health::Suspect => unknown(
             "HealthUnknown",
             "diskvitalsd reports a problem without a finding",

@@ -1,4 +1,4 @@
-//! Keeps the node condition up to date at the API server: writes it when it changes, and again as a
+//! Keeps the node condition up to date on the API server: writes it when it changes, and again as a
 //! heartbeat, so that its age shows whether the reporter still runs.
 //!
 //! In: the view of the daemon. Out: server-side apply of one condition. A change of status or
@@ -16,12 +16,12 @@ use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::token_bucket::TokenBucket;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 
-/// The condition that was last applied.
+/// The last applied condition.
 #[derive(Debug)]
 struct AppliedCondition {
     condition: StorageCondition,
     applied_at: Instant,
-    /// Since when the status has its value.
+    /// The time since which the status has its value.
     since: Timestamp,
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn run(
         });
         tokio::select! {
             changed = views.changed() => if changed.is_err() {
-                // The watch ended: the process ends.
+                // The watch has ended because the process is ending.
                 std::future::pending::<()>().await;
             },
             () = maybe_sleep_until(grace_until) => {}
@@ -80,7 +80,7 @@ pub(crate) async fn run(
     }
 }
 
-/// When the next write is due. While a state flaps, the latest one is written as soon as the rate
+/// The time of the next write. While a state flaps, the latest one is written as soon as the rate
 /// limit allows.
 fn due(
     applied: Option<&AppliedCondition>,
@@ -105,7 +105,7 @@ fn is_change(applied: Option<&AppliedCondition>, wanted: &StorageCondition) -> b
     })
 }
 
-/// Applies the condition. Its transition time is that of this process or of an earlier one.
+/// Applies the condition. Its transition time may come from an earlier process.
 async fn apply(
     api: &ApiServer,
     applied: Option<&AppliedCondition>,

@@ -1,8 +1,8 @@
 //! Keeps a snapshot of the node up to date from the daemon's Watch, and reports outages of the
 //! daemon.
 //!
-//! In: the connection to the daemon. Out: the view of the daemon. Only complete and settled
-//! snapshots are shown.
+//! In: the connection to the daemon. Out: the view of the daemon, which contains only complete and
+//! settled snapshots.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) async fn run(
             Ok(never) => match never {},
         };
         set_outage(&view, status.message());
-        // The next query triggers a connection at once, if possible.
+        // The next query triggers a connection attempt at once.
         tokio::time::sleep(timing.initial_backoff).await;
     }
 }
@@ -57,9 +57,9 @@ async fn follow(
         .query(|client: Client| async move { client.watch(0).await })
         .await?;
     let mut snapshot = NodeSnapshot::default();
-    // When to query the daemon for its node; None until the snapshot is complete.
+    // The time of the next query for the daemon's node; None until the snapshot is complete.
     let mut next_poll = None;
-    // Until when a partial snapshot, or one older than the node's revision, must be complete.
+    // The time limit for a snapshot that is partial or older than the node's revision.
     let mut complete_by = Some(Instant::now() + timing.poll_interval);
     let mut revision = 0;
     loop {
@@ -80,8 +80,8 @@ async fn follow(
             }
             () = maybe_sleep_until(next_poll) => {
                 let node = agent.query(|client: Client| async move { client.node().await }).await?;
-                // The node may report a change (such as settled) before Watch has sent all changes
-                // behind it.
+                // The node may report a change (for example settled) before Watch has sent all
+                // earlier changes.
                 if revision < node.revision {
                     complete_by = complete_by.or(Some(Instant::now() + timing.poll_interval));
                     next_poll = Some(Instant::now() + timing.debounce);

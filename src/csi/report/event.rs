@@ -1,7 +1,7 @@
 //! One Kubernetes event with names and lengths that events.k8s.io/v1 allows
 //! (pkg/apis/core/validation/events.go).
 //!
-//! In: a transition and the object that it regards. Out: every field of the event. Pure.
+//! In: a transition and the object that it concerns. Out: every field of the event. No I/O.
 
 use jiff::Timestamp;
 
@@ -19,7 +19,7 @@ const CLEARED_SUFFIX: &str = "Cleared";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Regarding {
     pub kind: &'static str,
-    /// Empty: the object has none.
+    /// Empty if the object has no namespace.
     pub namespace: String,
     pub name: String,
     pub uid: String,
@@ -64,8 +64,8 @@ impl Event {
     }
 }
 
-/// `kubectl describe node` finds events by the node's name in the place of its uid, as the kubelet
-/// writes them.
+/// `kubectl describe node` finds events by the node's name in the uid field, as the kubelet writes
+/// them.
 pub(crate) fn regarding_node(node: &str) -> Regarding {
     Regarding {
         kind: "Node",
@@ -75,18 +75,20 @@ pub(crate) fn regarding_node(node: &str) -> Regarding {
     }
 }
 
-/// The longest allowed prefix of the node's name; the chart's admission policy compares the same.
+/// The longest allowed prefix of the node's name; the chart's admission policy uses the same.
 pub(crate) fn reporting_instance(node: &str) -> &str {
     &node[..node.floor_char_boundary(MAX_SHORT_LEN)]
 }
 
-/// A transition of an object has one name in every process, so the API server refuses the second.
+/// A transition of an object has the same event name in every process, so the API server refuses
+/// the second event.
 fn event_name(uid: &str, key: &str) -> String {
     let text = format!("{uid}\0{key}");
     format!("diskvitals.{:032x}", fnv1a_128(text.bytes()))
 }
 
-/// CamelCase of letters and digits, as a condition's reason must be and an event's should.
+/// Converts text to CamelCase of letters and digits, as required for a condition's reason and
+/// recommended for an event's.
 pub(crate) fn camel_case(text: &str) -> String {
     let kept: String = text
         .chars()

@@ -1,7 +1,7 @@
 //! Publishes each transition as a Kubernetes event, once, within the rate limit of the API server.
 //!
 //! In: the view of the daemon. Out: events. An event that cannot be written now waits in a bounded
-//! queue; an event that the API server rejects for good is logged and dropped.
+//! queue; an event that the API server rejects permanently is logged and dropped.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -37,7 +37,7 @@ pub(crate) async fn run(
         let due = publisher.due();
         tokio::select! {
             changed = views.changed() => if changed.is_err() {
-                // The watch ended: the process ends.
+                // The watch has ended because the process is ending.
                 std::future::pending::<()>().await;
             },
             () = maybe_sleep_until(grace_until) => {}
@@ -50,7 +50,7 @@ struct EventPublisher<'a> {
     api: &'a ApiServer,
     node: &'a str,
     last_snapshot: Option<Arc<NodeSnapshot>>,
-    /// `last_snapshot` plus issues whose end is still to be published.
+    /// `last_snapshot` plus issues whose end is still unpublished.
     baseline: Option<NodeSnapshot>,
     /// The outage of the daemon has been published.
     outage_reported: bool,
@@ -61,14 +61,15 @@ struct EventPublisher<'a> {
     last_error: Option<String>,
     /// Count of rejections by kind and namespace.
     rejections: BTreeMap<(String, String), u64>,
-    /// By namespace.
+    /// Indexed by namespace.
     forbidden: BTreeMap<String, Forbidden>,
     /// How long a permission may take to become effective.
     rbac_grace: Duration,
     given_up: u64,
 }
 
-/// Since when a permission has been missing without a success, and when it was last missing.
+/// The time since which a permission has been missing without a success, and the last time that it
+/// was missing.
 #[derive(Clone, Copy, Debug)]
 struct Forbidden {
     since: Instant,
@@ -111,8 +112,8 @@ impl<'a> EventPublisher<'a> {
             self.last_snapshot = Some(snapshot.clone());
         }
         match &view.outage {
-            // A reporter that has never reached the daemon does not know when the outage began: an
-            // earlier reporter may have published it.
+            // A reporter that has never reached the daemon has no start of the outage: an earlier
+            // reporter may have published it.
             Some(outage) if !in_grace && !self.outage_reported && self.last_snapshot.is_some() => {
                 let note = format!(
                     "the storage health of this node is unknown: diskvitalsd does not answer: {}",
@@ -196,7 +197,7 @@ impl<'a> EventPublisher<'a> {
                 self.record_rejection(&transition, rejection)
             }
             Err(error) => {
-                // Events of other namespaces may be accepted.
+                // The server may accept events of other namespaces.
                 let aside = matches!(error, ApiError::Forbidden(_));
                 let (why, retry_after) = error.into_message_and_delay();
                 self.record_failure(&transition, why, retry_after, aside);
@@ -231,7 +232,7 @@ impl<'a> EventPublisher<'a> {
         self.not_before = Some(Instant::now() + self.retry_delay.next(retry_after));
     }
 
-    /// Right after an installation its roles may not be effective everywhere yet.
+    /// Immediately after an installation its roles may not be effective everywhere.
     fn is_forbidden_for_good(&mut self, namespace: &str) -> bool {
         let (now, grace) = (Instant::now(), self.rbac_grace);
         self.forbidden
@@ -290,7 +291,7 @@ impl<'a> EventPublisher<'a> {
     }
 }
 
-/// Namespace of the event, as far as it is known here.
+/// Namespace of the event, if it is known here.
 fn namespace(target: &EventTarget) -> &str {
     match target {
         EventTarget::Node => "",

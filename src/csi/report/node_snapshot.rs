@@ -1,8 +1,8 @@
 //! The part of the daemon's snapshot that Kubernetes needs, built from the messages of the daemon's
 //! Watch.
 //!
-//! In: messages of the daemon. Out: drives, volumes with their users, and issues. Pure. A value
-//! that only a newer daemon knows counts as unknown, never as good.
+//! In: messages of the daemon. Out: drives, volumes with their users, and issues. No I/O. A value
+//! that only a newer daemon defines counts as unknown, never as good.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,11 +45,11 @@ pub(crate) enum Subject {
 pub(crate) struct Issue {
     pub subject: Subject,
     pub severity: Severity,
-    /// FindingStatus on the wire: the larger the worse.
+    /// FindingStatus on the wire; larger values are worse.
     pub status: i32,
     pub reason: String,
     pub message: String,
-    /// None: a state, for which the daemon gives no start.
+    /// None for a state, because the daemon reports no start for states.
     pub since: Option<Timestamp>,
     /// Grows each time that the finding is raised or worsens.
     pub count: u64,
@@ -65,20 +65,20 @@ pub(crate) struct Cleared {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Drive {
-    /// For people.
+    /// The name for messages.
     pub name: String,
     pub health: Health,
     pub why: String,
     pub maintenance: bool,
-    /// Why SMART data, which is expected, has never arrived.
+    /// The reason why expected SMART data has not arrived yet.
     pub smart_pending: Option<String>,
-    /// The daemon has SMART data of the drive.
+    /// Whether the daemon has SMART data of the drive.
     pub has_smart_data: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Volume {
-    /// For people.
+    /// The name for messages.
     pub name: String,
     pub health: Health,
     pub why: String,
@@ -87,7 +87,7 @@ pub(crate) struct Volume {
     pub pv_uses: Vec<PvUse>,
     /// The reason why its state is abnormal, with or without a finding of the same.
     pub state_reason: Option<String>,
-    /// By id.
+    /// Ids of the drives.
     pub drives: Vec<String>,
 }
 
@@ -105,9 +105,9 @@ pub(crate) struct NodeSnapshot {
     pub settled: bool,
     pub drives: BTreeMap<String, Drive>,
     pub volumes: BTreeMap<String, Volume>,
-    /// By finding id; a state has an id that no finding can have.
+    /// Indexed by finding id; a state has an id that no finding can have.
     pub issues: BTreeMap<String, Issue>,
-    /// Lately cleared.
+    /// Recently cleared issues.
     pub recently_cleared: BTreeMap<String, Issue>,
 }
 
@@ -153,7 +153,7 @@ impl NodeSnapshot {
                     self.issues.insert(id, issue);
                 }
             }
-            // Checks that find something are findings. Unknown items come from a newer daemon.
+            // Checks with problems are findings. Unknown items come from a newer daemon.
             (_, Some(Item::Check(_)) | None) => {}
         }
         ApplyOutcome::Changed
@@ -168,7 +168,7 @@ impl NodeSnapshot {
         }
     }
 
-    /// Updates what Watch does not send: the node's own health.
+    /// Updates the node's own health, which Watch does not send.
     pub(crate) fn update_node(&mut self, node: &wire::Node, now: Timestamp) {
         self.health = health_from_wire(node.health());
         self.settled = node.settled;
@@ -198,13 +198,13 @@ impl NodeSnapshot {
         adverse
     }
 
-    /// The issue counts: it is not acknowledged, and not about a drive under maintenance.
+    /// Whether the issue counts: it is not acknowledged, and not about a drive under maintenance.
     pub(crate) fn is_counted(&self, issue: &Issue) -> bool {
         let maintained = matches!(&issue.subject, Subject::Drive(id) if self.drives.get(id).is_some_and(|drive| drive.maintenance));
         !issue.acknowledged && !maintained
     }
 
-    /// For people.
+    /// The subject's name for messages.
     pub(crate) fn display_name<'a>(&'a self, subject: &'a Subject) -> &'a str {
         match subject {
             Subject::Drive(id) => self.drives.get(id).map_or(id, |drive| &drive.name),
@@ -278,7 +278,7 @@ impl Issue {
         let mut adverse = volume.findings.iter().filter(|finding| {
             finding.cleared.is_none() && severity_from_wire(finding.severity()) > Severity::Info
         });
-        // An acknowledged finding hides the state that it caused, and no other.
+        // An acknowledged finding hides only the state that it caused.
         let says_it = |finding: &wire::Finding| {
             explains_state(&finding.reason, &state.reason)
                 || finding.acknowledged.is_none() && finding.status >= i32::from(status)
@@ -336,8 +336,8 @@ impl Drive {
     }
 }
 
-/// Why SMART data is still missing. The daemon calls a drive good until its first query has ended,
-/// and reports no SMART state for drives that it does not query.
+/// The reason why SMART data is still missing. The daemon reports a drive as good until its first
+/// query has ended, and reports no SMART state for drives that it does not query.
 fn smart_pending(drive: &wire::Drive) -> Option<String> {
     let smart = drive.smart.as_ref()?;
     if smart.asked.is_some()
@@ -430,13 +430,13 @@ fn pv_uses(volume: &wire::Volume) -> Vec<PvUse> {
         .collect()
 }
 
-/// Whether the daemon makes a volume's state of findings of this reason (`model::condition`).
+/// Whether the daemon derives a volume's state from findings of this reason (`model::condition`).
 fn explains_state(finding: &str, state: &str) -> bool {
     let unmounted = ["NotMounted", "StagingNotMounted"].contains(&finding);
     match state {
         "DeviceMissing" => unmounted || finding == "DeviceMissing",
         "NotMounted" => unmounted,
-        // Every finding makes this state.
+        // Every finding results in this state.
         _ => true,
     }
 }

@@ -1,8 +1,7 @@
 //! Queue of transitions that wait to be published as events: in order for each object, bounded, and
 //! fair between objects.
-//!
-//! In: transitions, and whether the first of them was published. Out: the next one. Knows no API
-//! server.
+//! In: transitions, and whether the first of them was published. Out: the next one. The queue does
+//! not depend on the API server.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,10 +10,10 @@ use tokio::time::Instant;
 
 use crate::csi::report::transitions::{EventTarget, StorageTransition};
 
-/// Queued transitions at most.
+/// Maximum number of queued transitions.
 const MAX_LEN: usize = 2000;
-/// After so many failures other objects go first: a failing webhook may concern the events of one
-/// namespace only.
+/// After this number of failures other objects come first: a failing webhook may affect the events
+/// of one namespace only.
 const MAX_ATTEMPTS_IN_TURN: u32 = 8;
 
 #[derive(Debug)]
@@ -27,7 +26,7 @@ struct QueuedTransition {
 #[derive(Debug)]
 pub(crate) struct Queue {
     entries: VecDeque<QueuedTransition>,
-    /// Transitions that have failed for so long are given up.
+    /// Transitions that have failed for this time are dropped.
     max_age: Duration,
 }
 
@@ -47,8 +46,8 @@ impl Queue {
         self.entries.front().map(|queued| &queued.transition)
     }
 
-    /// Returns the number of dropped transitions: the oldest ones, those of the node last, because
-    /// they are the most informative.
+    /// Returns the number of dropped transitions. The oldest are dropped first; those of the node
+    /// last, because they are the most informative.
     pub(crate) fn push(&mut self, transitions: Vec<StorageTransition>) -> usize {
         let since = Instant::now();
         self.entries
@@ -68,13 +67,13 @@ impl Queue {
         dropped
     }
 
-    /// Removes the first transition: it is published, or never will be.
+    /// Removes the first transition after it was published or rejected permanently.
     pub(crate) fn pop(&mut self) {
         self.entries.pop_front();
     }
 
-    /// The first transition failed. `aside`: transitions of other objects may succeed. Returns
-    /// whether it is given up.
+    /// Records a failure of the first transition. `aside` means that transitions of other objects
+    /// may succeed. Returns whether the transition is dropped.
     pub(crate) fn record_failure(&mut self, aside: bool) -> bool {
         let Some(first) = self.entries.front_mut() else {
             return false;

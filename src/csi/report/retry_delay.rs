@@ -1,7 +1,7 @@
 //! The delay before the next attempt to reach the API server: exponential backoff with a jitter that
 //! differs by node, so that not all nodes return at the same moment.
 //!
-//! In: failures, and the delay that the server requests (Retry-After). Out: a delay. Pure.
+//! In: failures, and the delay that the server requests (Retry-After). Out: a delay. No I/O.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl RetryDelay {
     /// `retry_after`: the delay that the server requests.
     pub(crate) fn next(&mut self, retry_after: Option<Duration>) -> Duration {
         let delay = self.backoff.next_delay();
-        // Between one half and the whole of the delay, another part for each attempt.
+        // The delay is between half and all of the backoff, different for each attempt.
         self.jitter = self.jitter.wrapping_add(97);
         let delay = delay / 2 + delay * (self.jitter & 0xff) / 512;
         delay.max(retry_after.unwrap_or_default().min(self.backoff.max()))

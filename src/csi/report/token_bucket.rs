@@ -22,7 +22,7 @@ impl TokenBucket {
         }
     }
 
-    /// When one may be taken.
+    /// The time at which the next token is available.
     pub(crate) fn next_available(&mut self) -> Instant {
         self.refill();
         if self.tokens > 0 {

@@ -1,8 +1,7 @@
 //! Detects transitions between two snapshots of the node, each with the objects that it concerns.
 //!
-//! In: the snapshot before and the snapshot after. Out: transitions. Pure. A transition that
-//! another process detects as well, or the same process after a restart, has the same key, so it is
-//! published once.
+//! In: the snapshots before and after. Out: transitions. No I/O. If another process, or the same
+//! process after a restart, detects the same transition, it has the same key and is published once.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,15 +9,15 @@ use crate::csi::report::node_snapshot::{Health, Issue, NodeSnapshot, PvUse, Seve
 use crate::model::provision::PodRef;
 
 /// In the first snapshot, older issues count as published. The API server keeps events for an hour
-/// (kube-apiserver --event-ttl), so writing a recent one again is a conflict; an older event is
-/// deleted by then and would be published twice.
+/// (kube-apiserver --event-ttl), so a second write of a recent event is a conflict; an older event
+/// is already deleted and would be published twice.
 pub(crate) const FIRST_SNAPSHOT_WINDOW: SignedDuration = SignedDuration::from_mins(45);
 
-/// Reasons of a drive or volume whose health becomes unknown, and known again.
+/// Reason for a drive or volume whose health becomes unknown; the next constant: known again.
 pub(crate) const HEALTH_UNKNOWN: &str = "HealthUnknown";
 pub(crate) const HEALTH_KNOWN: &str = "HealthKnown";
 
-/// Which object an event is about.
+/// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EventTarget {
     Node,
@@ -68,12 +67,12 @@ pub(crate) struct StorageTransition {
     pub kind: StorageTransitionKind,
     /// Reason of the finding; [`HEALTH_UNKNOWN`] or [`HEALTH_KNOWN`].
     pub reason: String,
-    /// Any length.
+    /// The text of the event, of any length.
     pub note: String,
     pub at: Timestamp,
 }
 
-/// `before`: None for the first snapshot.
+/// `before` is None for the first snapshot.
 pub(crate) fn detect_transitions(
     before: Option<&NodeSnapshot>,
     after: &NodeSnapshot,
@@ -81,7 +80,7 @@ pub(crate) fn detect_transitions(
 ) -> Vec<StorageTransition> {
     let detector = TransitionDetector { before, after, now };
     let mut transitions = Vec::new();
-    // Cleared issues before active ones: of an issue that has returned, the active one must be
+    // Cleared issues come before active ones: if an issue has returned, the active one must be
     // last.
     for (id, issue) in &after.recently_cleared {
         detector.detect_cleared(id, issue, &mut transitions);
@@ -101,13 +100,12 @@ pub(crate) fn detect_transitions(
     if let Some(before) = before {
         detector.detect_health_changes(before, &mut transitions);
     }
-    // The node first: if events are dropped, these are the most informative.
+    // The node comes first: when events are dropped, its events are the most informative.
     transitions.sort_by_key(|transition| transition.target != EventTarget::Node);
     transitions
 }
 
-/// The `before` of the next comparison: `after`, plus the issues that are missing from it and not
-/// known to be over.
+/// The `before` of the next comparison: `after`, plus the missing issues that may not be over.
 pub(crate) fn next_baseline(before: &NodeSnapshot, after: &NodeSnapshot) -> NodeSnapshot {
     let mut baseline = after.clone();
     let open = before
@@ -123,11 +121,10 @@ pub(crate) fn next_baseline(before: &NodeSnapshot, after: &NodeSnapshot) -> Node
     baseline
 }
 
-/// What became of an issue of the last snapshot.
+/// The state of an issue of the last snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IssueResolution {
-    /// The issue is present under any id, its end is recorded, or its subject does not exist any
-    /// more.
+    /// The issue is present with any id, its end is recorded, or its subject no longer exists.
     Accounted,
     /// It is missing without a record, and its subject is known to be healthy. States end like
     /// this, and findings of a daemon that lost its history.
@@ -185,7 +182,7 @@ fn resolution(
     }
 }
 
-/// A daemon without its history gives the same issue another id.
+/// Whether two issues are the same: a daemon without its history gives an issue another id.
 fn is_same_issue(one: &Issue, other: &Issue) -> bool {
     (&one.subject, &one.reason) == (&other.subject, &other.reason)
 }
@@ -284,7 +281,7 @@ impl TransitionDetector<'_> {
             None => !self.is_recent(cleared.time),
             Some(before) => before.recently_cleared.contains_key(id),
         };
-        // An issue that came and went between two snapshots is published by its end.
+        // If an issue appeared and ended between two snapshots, its end is published.
         if already_reported || issue.severity == Severity::Info {
             return;
         }
@@ -362,7 +359,7 @@ impl TransitionDetector<'_> {
                     HEALTH_UNKNOWN,
                     format!("{name}: health unknown: {why}"),
                 ),
-                // Otherwise the finding is published.
+                // In other cases the finding is published.
                 (Health::Unknown, Health::Good) => (
                     StorageTransitionKind::BecameKnown,
                     HEALTH_KNOWN,
@@ -385,8 +382,8 @@ impl TransitionDetector<'_> {
         self.now.duration_since(time) <= FIRST_SNAPSHOT_WINDOW
     }
 
-    /// Equal for every process that detects the transition: the count of a finding grows when it
-    /// worsens, and not when it eases.
+    /// The key is equal in every process that detects the transition: the count of a finding grows
+    /// when it worsens, and not when it improves.
     fn key(&self, id: &str, issue: &Issue) -> String {
         match issue.since {
             Some(_) => format!("{id} {} {:?} {}", issue.count, issue.severity, issue.status),
@@ -394,7 +391,7 @@ impl TransitionDetector<'_> {
         }
     }
 
-    /// The name of a subject; of one that does not exist any more, its last name.
+    /// The name of a subject; if the subject no longer exists, its last name.
     fn display_name<'a>(&'a self, subject: &'a Subject) -> &'a str {
         let known = match subject {
             Subject::Drive(id) => self.after.drives.contains_key(id),

@@ -1,8 +1,8 @@
 //! The engine's actor: the one task that owns all volumes.
 //!
-//! In: requests (checked in `admit`), settings, results of operations. Out: operations, each in a
-//! task of its own with a copy of its volume; the view; `SourceUpdate::Provision` on each change. It
-//! waits for channels only.
+//! In: requests (checked in `admit`), settings, results of operations. Out: operations, each in its
+//! own task with a copy of its volume; the view; `SourceUpdate::Provision` on each change. The
+//! actor waits for channels only.
 
 mod admit;
 
@@ -31,12 +31,12 @@ use crate::provision::engine::volume::{Volume, static_backing};
 use crate::provision::error::ProvisionError;
 use crate::provision::step::{PoolCapacity, StepExecutor};
 
-/// Until the records could be read.
+/// Retry interval until the records are readable.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The end of the daemon, not a failure of the engine.
+    /// The daemon has ended; this is not a failure of the engine.
     #[error("the owner of the state has ended")]
     OwnerGone,
     #[error("all handles of the engine are closed")]
@@ -47,11 +47,11 @@ pub enum EngineError {
 
 struct VolumeEntry {
     volume: Volume,
-    /// While an operation has a copy of it.
+    /// Set while an operation has a copy of the volume.
     activity: Option<watch::Receiver<String>>,
-    /// That operation is a recovery, not a request.
+    /// The running operation is a recovery, not a request.
     is_recovering: bool,
-    /// Starts after the recovery.
+    /// The request that starts after the recovery.
     queued: Option<(VolumeJob, Reply)>,
 }
 
@@ -69,7 +69,7 @@ impl VolumeEntry {
 enum TaskResult {
     Discovered(Result<DiscoveredRecords, ProvisionError>),
     Capacities(Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)>),
-    /// The volume after the operation; the caller is answered once the actor has stored it.
+    /// The volume after the operation. The actor stores it and then answers the caller.
     Operation {
         volume: Box<Volume>,
         reply: Option<(Reply, Result<Response, ProvisionError>)>,
@@ -85,10 +85,10 @@ pub struct Actor<S> {
     tasks: JoinSet<TaskResult>,
     volumes: BTreeMap<String, VolumeEntry>,
     capacities: Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)>,
-    /// None once the records were read.
+    /// None after the records were read.
     records_error: Option<String>,
     volume_group_error: Option<String>,
-    /// Files in the directories of records that are no records; they are logged.
+    /// Files in the directories of records that are not records; they are logged.
     unrecognized_files: BTreeSet<String>,
     is_discovering: bool,
     is_measuring: bool,
@@ -98,7 +98,7 @@ pub struct Actor<S> {
 }
 
 impl Engine {
-    /// A handle and its actor, which must be run.
+    /// Creates a handle and its actor; the caller must run the actor.
     pub fn new<S: StepExecutor>(
         executor: S,
         settings: watch::Receiver<Arc<Settings>>,
@@ -138,7 +138,7 @@ impl Engine {
 }
 
 impl<S: StepExecutor> Actor<S> {
-    /// Until the daemon ends. Dropping it ends all operations where they are, as a kill would.
+    /// Runs until the daemon ends. Dropping the future stops all operations at once, like a kill.
     pub async fn run(mut self) -> Result<Infallible, EngineError> {
         self.start_discovery();
         let mut tick = delayed_interval(RETRY_INTERVAL);
@@ -192,7 +192,7 @@ impl<S: StepExecutor> Actor<S> {
             .spawn(async move { TaskResult::Capacities(discover::measure_capacities(&ctx).await) });
     }
 
-    /// Tries everything again that has not succeeded yet.
+    /// Repeats every action that has not succeeded yet.
     fn retry_pending(&mut self) {
         if self.records_error.is_some() || self.volume_group_error.is_some() {
             self.start_discovery();
@@ -202,7 +202,7 @@ impl<S: StepExecutor> Actor<S> {
         }
         self.start_measuring();
         for entry in self.volumes.values_mut() {
-            // Static volumes may change at any time: a drive is removed and inserted again.
+            // A static volume may change at any time: its drive may be removed and inserted again.
             entry.volume.is_reconciled &= !entry.volume.is_static() || entry.volume.is_attached();
         }
         self.recover_all();
@@ -308,21 +308,21 @@ impl<S: StepExecutor> Actor<S> {
                     self.resume_queued(handle, waiting);
                 }
                 if let Some((reply, result)) = reply {
-                    // A caller that stopped waiting finds it done at its next request.
+                    // A caller that stopped waiting finds the operation done at its next request.
                     let _ = reply.send(result);
                 }
             }
         }
     }
 
-    /// A volume that is known already is newer than its records as they were read.
+    /// A volume that is already known is newer than the records that were read.
     fn merge_discovered(&mut self, found: DiscoveredRecords) {
         let group_error = found.logical_volumes.as_ref().err().map(|error| {
             let why = with_causes(error);
             format!("the volumes of the volume group are not known: {why}")
         });
         let unrecognized = found.unrecognized_files();
-        // Records are read again while some are unknown: only changes are logged.
+        // The records are read again while some are unknown: only changes are logged.
         match &group_error {
             Some(why) if self.volume_group_error != group_error => {
                 tracing::warn!(%why, "volumes may be missing")
@@ -354,8 +354,7 @@ impl<S: StepExecutor> Actor<S> {
         self.recover_all();
     }
 
-    /// Static volumes are those of the configuration, and those that it had while they are
-    /// attached.
+    /// Updates the static volumes: the configured ones, and removed ones while they are attached.
     fn sync_static_volumes(&mut self) {
         if self.records_error.is_some() {
             return;
@@ -407,7 +406,7 @@ impl<S: StepExecutor> Actor<S> {
         }));
     }
 
-    /// Publishes the view, and when the volumes changed, sends them to the owner of the state.
+    /// Publishes the view. If the volumes changed, sends them to the owner of the state.
     async fn publish_inventory(&mut self) -> Result<(), EngineError> {
         self.publish_view();
         let settings = self.settings();
@@ -432,8 +431,7 @@ impl<S: StepExecutor> Actor<S> {
         let same = self.last_published.as_ref().is_some_and(|last| {
             last.value() == observation.value() && last.error() == observation.error()
         });
-        // Before the first discovery has ended there is nothing to publish, and nothing to take
-        // back.
+        // Before the first discovery ends there is nothing to publish and nothing to retract.
         if same || (self.last_published.is_none() && self.is_discovering) {
             return Ok(());
         }

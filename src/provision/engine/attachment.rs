@@ -1,8 +1,8 @@
 //! A volume's device, filesystem and mount on the host: the parts that staging, publishing and
 //! recovery share.
 //!
-//! In: a volume's copy and where it is to be mounted. Out: steps. It writes no intent and no record
-//! of attachments, except that mkfs has begun.
+//! In: a volume's copy and its mount path. Out: steps. The module writes no intents and no
+//! attachment records; it only records that mkfs has begun.
 
 use crate::model::path::HostPath;
 use crate::model::provision::VolumeAccess;
@@ -83,15 +83,15 @@ pub(crate) async fn refuse_foreign_mount<S: StepExecutor>(
     }
 }
 
-/// The filesystem for a blank device: the one that the staging request names, or else the one that
-/// the creation requested.
+/// The filesystem for a blank device: the type in the staging request, or else the type in the
+/// creation request.
 fn requested_fs_type<'a>(volume: &'a Volume, wanted: &'a VolumeAccess) -> Option<&'a str> {
     let accesses = volume.record.iter().flat_map(|record| &record.accesses);
     let mut of_record = accesses.filter_map(|access| access.fs_type.as_deref());
     wanted.fs_type.as_deref().or_else(|| of_record.next())
 }
 
-/// The filesystem on the device, created first if the device is certainly blank.
+/// Returns the filesystem on the device. Creates it first if the device is certainly blank.
 async fn ensure_filesystem<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -156,7 +156,7 @@ async fn format<S: StepExecutor>(
     match ctx.execute(step).await {
         Ok(_) => ctx.set_formatting(volume, None).await,
         Err(error) => {
-            // The content is not from our mkfs, and must not count as such later.
+            // The content is not from our mkfs and must not count as ours later.
             if error.kind.is_refusal()
                 && let Err(left) = ctx.set_formatting(volume, None).await
             {
@@ -167,14 +167,14 @@ async fn format<S: StepExecutor>(
     }
 }
 
-/// Whether a volume was grown without its filesystem. A filesystem of full size may omit a tail that
-/// is too short for the metadata of a block group.
+/// Whether a volume was grown without its filesystem. A filesystem of full size may leave out a
+/// tail that is too short for the metadata of a block group.
 fn is_smaller_than_device(filesystem: u64, device: u64) -> bool {
     let missing = device.saturating_sub(filesystem);
     missing >= 8 << 20 || missing >= device / 8
 }
 
-/// Growing a mounted ext4 needs CAP_SYS_RESOURCE, which not every machine grants; an unmounted one
+/// Online growth of an ext4 needs CAP_SYS_RESOURCE, which not every machine grants; offline growth
 /// needs no capability. A filesystem that cannot be grown now is mounted with its present size.
 async fn grow_before_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
@@ -234,10 +234,10 @@ pub(crate) async fn release_device<S: StepExecutor>(
     Ok(())
 }
 
-/// The device was blank before mkfs began and has not been mounted since, so no data is lost. An
-/// interrupted mkfs leaves content that is neither blank nor a filesystem, over which no later mkfs
-/// is allowed. The volume itself is kept, because its extents could be allocated to another one, and
-/// a logical volume holds its own record.
+/// No data is lost: the device was blank before mkfs began and has not been mounted since. An
+/// interrupted mkfs leaves content that is neither blank nor a filesystem, and no later mkfs may
+/// overwrite it. The volume itself is kept: its extents could be allocated to another volume, and a
+/// logical volume holds its own record.
 async fn wipe_interrupted_format<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -262,8 +262,8 @@ async fn wipe_interrupted_format<S: StepExecutor>(
     }
 }
 
-/// A static volume cannot be created again: its mkfs is repeated. Content that no mkfs of ours has
-/// left is kept, and so is the content of another device that has the same name now.
+/// A static volume cannot be created again: its mkfs is repeated. Content that is not from our mkfs
+/// is kept, and so is the content of another device that now has the same name.
 async fn repeat_interrupted_format<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
@@ -295,7 +295,7 @@ async fn repeat_interrupted_format<S: StepExecutor>(
     }
 }
 
-/// Checks whether a static volume that is not attached exists.
+/// Checks whether an unattached static volume exists.
 pub(crate) async fn check_unattached<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -334,7 +334,7 @@ pub(crate) async fn check_directory<S: StepExecutor>(
     .await
 }
 
-/// Whether the volume is mounted at a path where no record lists it. Another mount there is an
+/// Whether the volume is mounted at a path that no record lists. Another mount at the path is an
 /// error.
 pub(crate) async fn is_mounted_unrecorded<S: StepExecutor>(
     ctx: &StepContext<S>,
@@ -359,7 +359,7 @@ pub(crate) fn foreign_mount(other: &MountedFilesystem, target: &RootedPath) -> S
     )
 }
 
-/// Whether the kind of volume permits the requested access.
+/// Checks that the kind of volume permits the requested access.
 pub(crate) fn check_access(volume: &Volume, wanted: &VolumeAccess) -> Result<(), ProvisionError> {
     access::check(wanted)?;
     if wanted.block && matches!(volume.backing, Backing::Directory(_)) {

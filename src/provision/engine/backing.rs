@@ -1,5 +1,5 @@
-//! The image, logical volume or device of a volume: created, attached, found, detached and removed,
-//! by one step each.
+//! The image, logical volume or device of a volume. Each function creates, attaches, finds,
+//! detaches or removes it with one step.
 
 use crate::model::path::HostPath;
 use crate::model::provision::BackingKind;
@@ -14,7 +14,7 @@ use crate::provision::step::{Device, Step, StepExecutor, Wipe};
 const IMAGES_DIR: &str = "images";
 
 impl<S: StepExecutor> StepContext<S> {
-    /// Attaches the volume's device, or finds the attached one. None for a folder.
+    /// Attaches the volume's device, or finds it if it is attached. None for a folder.
     pub(crate) async fn attach_device(
         &self,
         volume: &mut Volume,
@@ -65,7 +65,7 @@ impl<S: StepExecutor> StepContext<S> {
         Ok(())
     }
 
-    /// Detaches the device; a static volume's device stays.
+    /// Detaches the device. A static volume's device is never detached.
     pub(crate) async fn detach_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         let step = match &volume.backing {
             Backing::Image(image) => Step::DetachImage {

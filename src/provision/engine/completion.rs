@@ -1,8 +1,8 @@
-//! The second half of an operation, which begins after its intent is on disk: an operation that
-//! creates something is undone, one that removes or grows something is finished.
+//! The second half of an operation, after its intent is on disk: an operation that creates
+//! something is undone; one that removes or grows something is finished.
 //!
-//! In: a volume's copy with an intent. Out: steps, and the volume without the intent. The operations
-//! themselves and `recover` call it; each function may be repeated.
+//! In: a volume's copy with an intent. Out: steps, and the volume without the intent. The
+//! operations themselves and `recover` call these functions; each may be repeated.
 
 use crate::model::path::HostPath;
 use crate::provision::engine::attachment;
@@ -12,8 +12,8 @@ use crate::provision::error::ProvisionError;
 use crate::provision::record::VolumeRecord;
 use crate::provision::step::{RootedPath, Step, StepExecutor, Wipe};
 
-/// Undoes staging. No process uses a filesystem whose mkfs may have begun; a volume of the pool is
-/// made blank again.
+/// Undoes staging. No process uses a filesystem while its mkfs may be incomplete; a volume of the
+/// pool becomes blank again.
 pub(crate) async fn undo_stage<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -22,8 +22,8 @@ pub(crate) async fn undo_stage<S: StepExecutor>(
     let place = ctx.rooted_path("path", path)?;
     attachment::find_remaining_device(ctx, volume).await?;
     match ctx.unmount(volume, &place, Some("path"), false).await {
-        // The path leads through a link, so our mount is not there. A mount that is left elsewhere
-        // keeps the device busy.
+        // The path contains a link, so our mount is not there. A mount that remains elsewhere keeps
+        // the device busy.
         Err(ProvisionError::InvalidArgument { .. }) => {}
         unmounted => drop(unmounted?),
     }
@@ -60,7 +60,7 @@ pub(crate) async fn finish_unstage<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-/// Unmounts the volume; `InUse` if something else is mounted there.
+/// Unmounts the volume; returns `InUse` if another filesystem is mounted there.
 async fn unmount_own<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
@@ -83,16 +83,16 @@ pub(crate) async fn undo_publish<S: StepExecutor>(
 ) -> Result<(), ProvisionError> {
     let place = ctx.rooted_path("path", path)?;
     attachment::find_remaining_device(ctx, volume).await?;
-    // Nothing else was mounted there when it began.
+    // At the start of the operation nothing else was mounted there.
     match ctx.unmount(volume, &place, Some("path"), true).await {
         Ok(None) => match ctx.run(Step::RemoveTarget { target: place }).await {
-            // Its content was there before the publication.
+            // The content existed before the publication.
             Err(ProvisionError::InUse(why)) => {
                 tracing::info!(volume = volume.handle, %why, "a target is left as it was")
             }
             removed => removed?,
         },
-        // Another mount is there now; or the path leads through a link, so our mount is not there.
+        // Another mount is there now, or the path contains a link: our mount is not there.
         Ok(Some(_)) | Err(ProvisionError::InvalidArgument { .. }) => {}
         Err(fault) => return Err(fault),
     }
@@ -124,9 +124,9 @@ pub(crate) async fn finish_unpublish<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-/// A volume exists if its record (or its tagged logical volume) does: without one, no caller has
-/// received it. An unfinished logical volume does not exist yet, because it shows earlier data of its
-/// extents.
+/// A volume exists if its record (or its tagged logical volume) exists: without one, no caller has
+/// received it. An unfinished logical volume does not exist yet, because it shows earlier data of
+/// its extents.
 pub(crate) async fn undo_create<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -147,7 +147,7 @@ pub(crate) async fn undo_create<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-/// After the first step the volume may be incomplete, so that deletion cannot be undone.
+/// After the first step the volume may be incomplete, so deletion cannot be undone.
 pub(crate) async fn finish_delete<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,

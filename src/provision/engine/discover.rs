@@ -1,8 +1,8 @@
 //! Discovery: builds the volumes from the records on disk and from the volume group.
 //!
-//! In: records as they were read. Out: volumes, not yet compared with the host. A record that cannot
-//! be read makes a volume that no operation touches. If the volume group cannot be listed, its
-//! volumes are unknown, not absent.
+//! In: the records that were read. Out: volumes, not yet compared with the host. No operation
+//! touches a volume whose record cannot be read. If the volume group cannot be listed, its volumes
+//! are unknown, not absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +24,12 @@ use crate::provision::record::{
 use crate::provision::rules::names;
 use crate::provision::step::{LogicalVolume, PoolCapacity, RecordFile, StepExecutor};
 
-/// All records, and the group's volumes where there is a group.
+/// All records, and the volumes of the volume group if there is one.
 pub(crate) struct DiscoveredRecords {
     pub volumes: Vec<RecordFile>,
     pub intents: Vec<RecordFile>,
     pub attachments: Vec<RecordFile>,
-    /// Or why they could not be listed.
+    /// The volumes, or the reason why they could not be listed.
     pub logical_volumes: Result<Vec<LogicalVolume>, ProvisionError>,
 }
 
@@ -37,11 +37,11 @@ pub(crate) async fn read_records<S: StepExecutor>(
     ctx: &StepContext<S>,
 ) -> Result<DiscoveredRecords, ProvisionError> {
     if ctx.settings.directory_configured {
-        // If its disk is not mounted the folder is missing; it does not count as empty.
+        // If the pool's disk is not mounted, the folder is missing; it does not count as empty.
         ctx.capacity(BackingKind::Loop).await?;
     }
-    // Intents last: one that is removed meanwhile was done, and its records are read already.
-    // Nothing else writes before discovery has ended.
+    // Intents are read last: an intent that is removed during the read belongs to a finished
+    // operation, whose records are already read. Nothing else writes before discovery ends.
     let volumes = ctx.read_records(VOLUMES_DIR).await?;
     let attachments = ctx.read_records(ATTACHMENTS_DIR).await?;
     let intents = ctx.read_records(INTENTS_DIR).await?;
@@ -141,7 +141,8 @@ pub(crate) fn build_volumes(
             volume_for_record(&mut volumes, settings, handle, record.kind, path, false)
         {
             if let (true, Some(path)) = (volume.is_static(), record.static_path) {
-                // As it was attached. The configuration applies again once it is detached.
+                // The state at the time of the attachment. The configuration applies again after
+                // the detach.
                 volume.backing = static_backing(record.kind, path);
                 volume.kind = record.kind;
             }
@@ -153,7 +154,7 @@ pub(crate) fn build_volumes(
 }
 
 impl DiscoveredRecords {
-    /// Files in the directories of records that are no records.
+    /// Files in the directories of records that are not records.
     pub(crate) fn unrecognized_files(&self) -> BTreeSet<String> {
         let folders = [
             (VOLUMES_DIR, &self.volumes),
@@ -172,7 +173,7 @@ impl DiscoveredRecords {
     }
 }
 
-/// Records by their handles. Other files in the directories are ignored.
+/// Indexes records by their handles. Ignores other files in the directories.
 fn records_by_handle(files: &[RecordFile]) -> impl Iterator<Item = (&str, &RecordFile)> {
     files
         .iter()
@@ -238,7 +239,7 @@ fn with_record_or_problem(
     }
 }
 
-/// The volume that a record belongs to. A volume without its own record is being created or deleted
+/// The volume of a record. A volume without its own record is being created or deleted
 /// (`incomplete`), is a static one that left the configuration, or is an orphan.
 fn volume_for_record<'a>(
     volumes: &'a mut BTreeMap<String, Volume>,

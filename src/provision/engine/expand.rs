@@ -32,7 +32,7 @@ pub(crate) async fn expand<S: StepExecutor>(
         )));
     }
     if volume.is_static() {
-        // An administrator may have grown it; the engine does not.
+        // An administrator may have grown the device; the engine does not grow it.
         ctx.find_device(volume).await?;
         volume.size = volume.device.as_ref().map_or(0, |device| device.size);
         if request.range.size_for_growth(volume.size, 1)? > volume.size {
@@ -56,7 +56,7 @@ pub(crate) async fn expand<S: StepExecutor>(
                 .await?;
             let grown = completion::grow_device(ctx, volume, size).await;
             if let Err(ProvisionError::ResourceExhausted(_)) | Ok(()) = &grown {
-                // Either nothing was grown or all of it.
+                // Either nothing was grown, or everything.
                 ctx.end_operation(volume).await?;
             }
             grown?;

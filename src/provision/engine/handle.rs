@@ -1,4 +1,4 @@
-//! The engine's handle: sends requests to the actor and reads its newest view.
+//! The engine's handle: sends requests to the actor and reads the newest view.
 //!
 //! In: requests of `api::server::volumes` and of `app`. Out: responses, each within
 //! `Settings::request_timeout`.
@@ -27,12 +27,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The newest view; from memory.
+    /// The newest view, from memory.
     pub(crate) fn view(&self) -> Arc<EngineView> {
         self.view.borrow().clone()
     }
 
-    /// To wait for a newer one.
+    /// Subscribes to newer views.
     pub fn subscribe(&self) -> watch::Receiver<Arc<EngineView>> {
         self.view.clone()
     }
@@ -94,12 +94,12 @@ impl Engine {
         self.operate(handle, job).await.map(drop)
     }
 
-    /// After another component changed our mounts (a clean-up): compares all records with the host
-    /// again.
+    /// Compares all records with the host again, after another component changed our mounts (a
+    /// clean-up).
     pub(crate) async fn rescan(&self) {
         let (reply, done) = oneshot::channel();
         if self.messages.send(Message::Rescan(reply)).await.is_ok() {
-            // An error: the engine has ended, and there is nothing to rescan.
+            // On an error the engine has ended, and there is nothing to rescan.
             let _ = done.await;
         }
     }

@@ -1,5 +1,5 @@
-//! One operation on one volume, in a task of its own: first recovers the volume from an interrupted
-//! operation, then executes the request. Also the messages that bring requests to the actor.
+//! One operation on one volume, in its own task: it first recovers the volume from an interrupted
+//! operation, then executes the request. This module also defines the actor's messages.
 
 use tokio::sync::oneshot;
 
@@ -14,7 +14,7 @@ use crate::provision::step::StepExecutor;
 
 pub(crate) enum VolumeJob {
     Recover,
-    /// With the smallest possible size.
+    /// The second field is the smallest possible size.
     Create(CreateRequest, u64),
     Delete,
     Expand(ExpandRequest),
@@ -26,7 +26,7 @@ pub(crate) enum VolumeJob {
 
 pub(crate) enum Request {
     Create(CreateRequest),
-    /// Neither `Recover` nor `Create`.
+    /// Any job except `Recover` and `Create`.
     Operation(String, VolumeJob),
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Message {
 }
 
 impl VolumeJob {
-    /// For people.
+    /// A description for messages.
     pub(crate) fn description(&self) -> &'static str {
         match self {
             VolumeJob::Recover => "comparing its records with the host",
@@ -69,7 +69,7 @@ impl VolumeJob {
             _ => recover::recover(ctx, volume).await?,
         }
         if !volume.exists {
-            // Its deletion was interrupted before, and is finished now.
+            // An interrupted deletion of the volume is now finished.
             return if matches!(self, VolumeJob::Delete | VolumeJob::Recover) {
                 Ok(Response::Done)
             } else {

@@ -11,7 +11,7 @@ use crate::provision::rules::filesystem::Filesystem;
 use crate::provision::rules::{access, mkfs, names, sizes};
 use crate::provision::step::StepExecutor;
 
-/// Checks a request by itself, without the host. Returns the smallest size that its filesystems can
+/// Checks a request without access to the host. Returns the smallest size that its filesystems can
 /// have.
 pub(crate) fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
     names::check_name(&request.name)?;
@@ -91,7 +91,7 @@ pub(crate) fn check_same_volume(
     Ok(())
 }
 
-/// `volume` has its record, but for the size.
+/// `volume` has all parts of its record except the size.
 pub(crate) async fn create<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -103,7 +103,7 @@ pub(crate) async fn create<S: StepExecutor>(
         if volume.exists {
             return check_same_volume(volume, request);
         }
-        // An earlier request of the same name began it; this request creates it.
+        // An earlier request with the same name began the creation; this request completes it.
         if request.kind.is_some_and(|kind| kind != volume.kind) {
             return Err(ProvisionError::Aborted(
                 "a volume with this name and another kind was just given up: ask again".into(),

@@ -1,5 +1,5 @@
-//! NodePublishVolume and its reverse: binds a staged volume to a pod's path, or to several as the
-//! access mode allows.
+//! NodePublishVolume and its reverse: binds a staged volume to a pod's path, or to several if the
+//! access mode allows it.
 
 use crate::host::clock;
 use crate::model::path::HostPath;
@@ -59,7 +59,7 @@ pub(crate) async fn publish<S: StepExecutor>(
     recover::finish_or_undo(ctx, volume, published).await
 }
 
-/// The staging path to bind from; None: the volume is mounted at the target itself.
+/// The staging path to bind from; None if the volume is mounted at the target itself.
 fn staging_path_for<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
@@ -148,7 +148,7 @@ async fn bind_and_record<S: StepExecutor>(
     written
 }
 
-/// Another process may have mounted over the staging path since.
+/// The step checks the device, because another process may have mounted over the staging path.
 async fn bind_staged<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -169,7 +169,7 @@ async fn bind_staged<S: StepExecutor>(
     };
     let bound = ctx.run_for_field(step, TARGET_FIELD).await;
     if let Err(ProvisionError::FailedPrecondition(_)) = &bound {
-        // Or its device has changed: the next recovery finds out.
+        // Or its device has changed: the next recovery detects it.
         volume.is_reconciled = false;
     }
     bound
@@ -183,7 +183,7 @@ pub(crate) async fn unpublish<S: StepExecutor>(
     volume.check_detachable()?;
     let place = ctx.rooted_path(TARGET_FIELD, &HostPath::from(path))?;
     if !volume.is_published_at(&place.path) {
-        // A staging path is no target: its unmount would affect all pods.
+        // A staging path is not a target: its unmount would affect all pods.
         if volume.is_staged_at(&place.path) {
             return Err(ProvisionError::FailedPrecondition(format!(
                 "volume {} is staged at {}, not published there",
@@ -191,7 +191,7 @@ pub(crate) async fn unpublish<S: StepExecutor>(
             )));
         }
         if !attachment::is_mounted_unrecorded(ctx, volume, &place, TARGET_FIELD).await? {
-            // After a reboot the folder may be left. Other paths than a pod's are not removed.
+            // After a reboot the folder may remain. Only pod paths are removed.
             return match paths::is_publish_target(&place) {
                 true => {
                     let step = Step::RemoveTarget { target: place };

@@ -1,9 +1,10 @@
-//! Recovery of a volume after an operation was interrupted, by an error or by the end of the daemon:
-//! an operation that creates something is undone unless its record exists, one that removes
+//! Recovery of a volume after an interrupted operation (by an error or by the end of the daemon).
+//! An operation that creates something is undone unless its record exists; one that removes
 //! something is finished. Then the records are compared with the host.
 //!
-//! In: a volume's copy, as its records describe it. Out: the same without an intent, or an error. It
-//! runs before every other operation on the volume, so that no operation meets half of another.
+//! In: a volume's copy with the state of its records. Out: the same without an intent, or an error.
+//! Recovery runs before every other operation on the volume, so that none starts from a partial
+//! state.
 
 use crate::model::causes::with_causes;
 use crate::model::provision::ProvidedAttachment;
@@ -24,8 +25,8 @@ pub(crate) async fn recover<S: StepExecutor>(
     settled
 }
 
-/// Recovery before a removal. Growth that cannot be finished is given up: no caller has received it
-/// as done, its caller repeats the request, and the record has the size.
+/// Recovers before a removal. Abandons growth that cannot be finished: no caller has received it as
+/// done, its caller repeats the request, and the record has the size.
 pub(crate) async fn recover_before_removal<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -40,7 +41,7 @@ pub(crate) async fn recover_before_removal<S: StepExecutor>(
     }
 }
 
-/// The end of an operation that creates something: removes its intent, or undoes everything. A stuck
+/// Ends an operation that creates something: removes its intent, or undoes everything. A stuck
 /// operation keeps its intent, because its outcome is unknown.
 pub(crate) async fn finish_or_undo<S: StepExecutor>(
     ctx: &StepContext<S>,
@@ -49,7 +50,8 @@ pub(crate) async fn finish_or_undo<S: StepExecutor>(
 ) -> Result<(), ProvisionError> {
     match result {
         Ok(()) => {
-            // The operation is done and recorded; the next recovery removes an intent that is left.
+            // The operation is done and recorded. If the intent remains, the next recovery removes
+            // it.
             if let Err(error) = ctx.end_operation(volume).await {
                 tracing::warn!(volume = volume.handle, %error, "an intent could not be removed");
             }
@@ -64,7 +66,7 @@ pub(crate) async fn finish_or_undo<S: StepExecutor>(
     }
 }
 
-/// The end of an operation that removes something: what is in use stays, everything else is finished
+/// Ends an operation that removes something: a volume in use stays; everything else is finished
 /// later.
 pub(crate) async fn finish_removal<S: StepExecutor>(
     ctx: &StepContext<S>,
@@ -101,7 +103,7 @@ async fn reconcile_once<S: StepExecutor>(
     Ok(())
 }
 
-/// Recovery is repeated; it is logged when it begins to fail, fails for another reason, or succeeds
+/// Logs only changes, because recovery repeats: its first failure, another reason, or success
 /// again.
 fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
     let error = error.map(|fault| with_causes(fault));
@@ -124,7 +126,7 @@ fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
     volume.recovery_error = error;
 }
 
-/// Drops a volume whose own record is missing, once nothing of it is attached.
+/// Drops a volume whose own record is missing, after all of its parts are detached.
 pub(crate) fn drop_detached_orphan(volume: &mut Volume) {
     if matches!(volume.record_problem, Some(RecordProblem::Orphan))
         && !volume.is_attached()
@@ -150,7 +152,7 @@ async fn recover_operation<S: StepExecutor>(
         Operation::Create { .. } => completion::undo_create(ctx, volume).await,
         Operation::Delete => completion::finish_delete(ctx, volume).await,
         Operation::Expand { size } => match completion::grow_device(ctx, volume, size).await {
-            // The free space has been used since it began: the volume keeps its size.
+            // Other volumes have used the free space since the start: the volume keeps its size.
             Ok(()) | Err(ProvisionError::ResourceExhausted(_)) => ctx.end_operation(volume).await,
             Err(fault) => Err(fault),
         },
@@ -173,7 +175,7 @@ async fn recover_operation<S: StepExecutor>(
     }
 }
 
-/// A volume in use was not removed: its user keeps it, and the caller will repeat the request.
+/// A volume in use was not removed: its user keeps it, and the caller repeats the request.
 async fn end_if_in_use<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -182,7 +184,7 @@ async fn end_if_in_use<S: StepExecutor>(
     match finished {
         Err(ProvisionError::InUse(why)) => {
             tracing::warn!(volume = volume.handle, %why, "what was about to be unmounted is in use, and stays");
-            // The records are compared with what is left.
+            // The next recovery compares the records with the host.
             volume.is_reconciled = false;
             ctx.end_operation(volume).await
         }
@@ -252,7 +254,7 @@ async fn is_still_attached<S: StepExecutor>(
     problem: &mut Option<String>,
 ) -> Result<bool, ProvisionError> {
     if staged && matches!(volume.backing, Backing::Directory(_)) {
-        // Nothing is done to stage a folder.
+        // A folder is staged without any action.
         return Ok(true);
     }
     if staged && held.access.block {

@@ -8,7 +8,7 @@ use crate::provision::rules::sizes::CapacityRange;
 pub(crate) struct CreateRequest {
     pub name: String,
     pub range: CapacityRange,
-    /// None: an image in the pool's folder.
+    /// None means an image in the pool's folder.
     pub kind: Option<BackingKind>,
     pub accesses: Vec<VolumeAccess>,
     pub mkfs_options: String,
@@ -18,7 +18,7 @@ pub(crate) struct CreateRequest {
 pub(crate) struct ExpandRequest {
     pub handle: String,
     pub range: CapacityRange,
-    /// Where the caller believes it to be staged or published.
+    /// The path at which the caller believes the volume to be staged or published.
     pub volume_path: Option<String>,
     pub device_only: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) struct StageRequest {
 #[derive(Clone, Debug)]
 pub(crate) struct PublishRequest {
     pub handle: String,
-    /// None: the volume is made ready at the target itself.
+    /// None: the volume is mounted at the target itself.
     pub staging_path: Option<String>,
     pub target_path: String,
     pub access: VolumeAccess,
@@ -44,7 +44,7 @@ pub(crate) struct PublishRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExpandResponse {
     pub size: u64,
-    /// The filesystem on it has still to be grown.
+    /// The filesystem on the volume must still be grown.
     pub node_expansion_required: bool,
 }
 

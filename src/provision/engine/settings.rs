@@ -11,14 +11,14 @@ use crate::provision::step::Wipe;
 /// Settings of the engine. `wipe`, `static_roots` and `static_volumes` may change while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The CSI driver that the volumes are of.
+    /// The name of the CSI driver of the volumes.
     pub driver: String,
-    /// The pool's folder, as the host names it: images, and all records.
+    /// The pool's folder as a path on the host; it contains the images and all records.
     pub directory: HostPath,
-    /// The configuration names the folder: it must exist, otherwise its disk is not mounted and its
-    /// content is unknown. A default folder is created when it is needed.
+    /// Whether the configuration names the folder. Then it must exist; otherwise its disk is not
+    /// mounted and its content is unknown. A default folder is created on demand.
     pub directory_configured: bool,
-    /// The pool's volume group, where there is one.
+    /// The pool's volume group, if there is one.
     pub volume_group: Option<String>,
     pub kubelet_root: HostPath,
     /// Static volumes must be below one of these folders.
@@ -32,7 +32,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The kind of volumes whose request names none.
+    /// The kind of a volume if the request has none.
     pub(crate) fn default_kind(&self) -> BackingKind {
         default_kind(self.directory_configured, self.volume_group.is_some())
     }

@@ -107,7 +107,7 @@ pub(crate) async fn unstage<S: StepExecutor>(
             access::describe(held)
         )));
     }
-    // No record says that it is staged there; it may be mounted there all the same.
+    // No record lists a staging there, but a mount may exist.
     if !volume.is_staged_at(&target.path)
         && !attachment::is_mounted_unrecorded(ctx, volume, &target, STAGING_FIELD).await?
     {

@@ -1,7 +1,7 @@
 //! Runs the steps of one operation on one volume: reports the step in progress, and reads and
 //! writes the volume's records.
 //!
-//! In: a volume's copy and the settings. Out: steps, one after another. It decides nothing.
+//! In: a volume's copy and the settings. Out: steps, one after another. It makes no decisions.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ use crate::provision::step::{
 pub(crate) const VOLUMES_DIR: &str = "volumes";
 pub(crate) const INTENTS_DIR: &str = "intents";
 pub(crate) const ATTACHMENTS_DIR: &str = "attachments";
-/// The target of steps that concern the whole pool, and the record that marks a folder as a pool.
+/// The target of steps for the whole pool, and the name of the record that marks a folder as a
+/// pool.
 pub(crate) const POOL_TARGET: &str = "pool";
 
 pub(crate) struct StepContext<S> {
@@ -34,7 +35,7 @@ pub(crate) struct StepContext<S> {
     pub settings: Arc<Settings>,
     /// The executor runs steps of one target one after another.
     target: String,
-    /// Of the operation, for people.
+    /// A description of the operation for messages.
     operation: &'static str,
     activity: watch::Sender<String>,
 }
@@ -63,7 +64,7 @@ impl<S: StepExecutor> StepContext<S> {
         self.executor.execute(&self.target, step).await
     }
 
-    /// `field`: the request's field that held the step's path.
+    /// `field` is the request's field with the step's path.
     async fn run_with_output(
         &self,
         step: Step,
@@ -105,7 +106,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    /// The capacity of the pool's folder, or of its parent if the folder is made on demand.
+    /// The capacity of the pool's folder, or of its parent if the folder is created on demand.
     async fn directory_capacity(&self) -> Result<PoolCapacity, ProvisionError> {
         let folder = self.settings.directory.clone();
         let parent = folder.as_path().parent().map(HostPath::from);
@@ -199,7 +200,7 @@ impl<S: StepExecutor> StepContext<S> {
         Ok(volumes.into_iter().find(|volume| volume.name == name))
     }
 
-    /// A path of the engine's or of a record, checked like a caller's.
+    /// Checks a path from the engine or from a record like a caller's path.
     pub(crate) fn rooted_path(
         &self,
         field: &'static str,
@@ -211,7 +212,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Writes the intent of an operation. The record may exist whatever the step returns, so the
-    /// volume has the intent from now on.
+    /// volume keeps the intent in either case.
     pub(crate) async fn begin_operation(
         &self,
         volume: &mut Volume,
@@ -219,7 +220,8 @@ impl<S: StepExecutor> StepContext<S> {
     ) -> Result<(), ProvisionError> {
         volume.intent = Some(volume.new_intent(operation, clock::now()));
         let written = self.write_intent(volume).await;
-        // After an error no step has begun. If this fails too, recovery removes the intent later.
+        // After an error no step has begun. If this removal fails too, recovery removes the intent
+        // later.
         if !matches!(written, Ok(()) | Err(ProvisionError::Stuck(_)))
             && let Err(error) = self.end_operation(volume).await
         {
@@ -228,7 +230,7 @@ impl<S: StepExecutor> StepContext<S> {
         written
     }
 
-    /// Records that mkfs is about to write to this device; None: no longer.
+    /// Records that mkfs is about to write to this device; None: mkfs has ended.
     pub(crate) async fn set_formatting(
         &self,
         volume: &mut Volume,
@@ -246,7 +248,8 @@ impl<S: StepExecutor> StepContext<S> {
         };
         match self.write_record(INTENTS_DIR, &volume.handle, intent).await {
             Err(ProvisionError::Unavailable(_)) if !self.settings.directory_configured => {
-                // The first record: a step makes the folder that it writes to, but no parent of it.
+                // The first record: a step creates the folder that it writes to, but not the
+                // folder's parent.
                 self.run(Step::WriteRecord {
                     folder: self.settings.directory.clone(),
                     name: record::file_name(POOL_TARGET),
@@ -312,9 +315,8 @@ impl<S: StepExecutor> StepContext<S> {
         .await
     }
 
-    /// Unmounts the volume; a mount of something else stays and is returned. `known`: a
-    /// record lists it, which must suffice for a folder that is the whole of its
-    /// filesystem.
+    /// Unmounts the volume; a foreign mount stays and is returned. `known` means that a record
+    /// lists the mount: the only evidence for a folder that is the root of its filesystem.
     pub(crate) async fn unmount(
         &self,
         volume: &Volume,

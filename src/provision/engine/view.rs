@@ -1,6 +1,6 @@
 //! The engine's view: an immutable copy of all volumes and capacities, published after each change.
 //!
-//! In: nothing. Out: the types that API handlers read; a lookup of one volume.
+//! In: nothing. Out: the types that API handlers read, and the lookup of one volume.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::model::provision::{BackingKind, ProvidedVolume, VolumeAccess};
 use crate::provision::error::ProvisionError;
 use crate::provision::step::PoolCapacity;
 
-/// One volume, as callers see it.
+/// One volume, as callers receive it.
 #[derive(Clone, Debug)]
 pub struct VolumeView {
     pub provided: ProvidedVolume,
@@ -32,18 +32,18 @@ impl VolumeView {
 /// All volumes and capacities, as of the last change.
 #[derive(Clone, Debug, Default)]
 pub struct EngineView {
-    /// None once the records were read; else why nothing is known yet.
+    /// None after the records were read; before, the reason why the volumes are unknown.
     pub records_error: Option<String>,
-    /// Why the volume group's volumes are not known.
+    /// The reason why the volumes of the volume group are unknown.
     pub volume_group_error: Option<String>,
     pub volumes: BTreeMap<String, VolumeView>,
-    /// An entry a kind that is configured.
+    /// One entry for each configured kind.
     pub capacities: Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)>,
 }
 
 impl EngineView {
-    /// Finds a volume. While some records are unreadable, a missing handle is Unavailable, not
-    /// NotFound.
+    /// Finds a volume. While some records are unreadable, a missing handle is `Unavailable` instead
+    /// of `NotFound`.
     pub(crate) fn find(&self, handle: &str) -> Result<&VolumeView, ProvisionError> {
         if let Some(why) = &self.records_error {
             return Err(ProvisionError::Unavailable(why.clone()));

@@ -21,13 +21,13 @@ pub(crate) enum Backing {
     Directory(HostPath),
 }
 
-/// Why a volume cannot be used.
+/// The reason why a volume cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordProblem {
-    /// A record of it cannot be read: the volume is not touched.
+    /// A record of the volume is unreadable: no operation changes the volume.
     #[error("{0}")]
     Unreadable(String),
-    /// It can only be detached.
+    /// The volume can only be detached.
     #[error("its own record is missing")]
     Orphan,
 }
@@ -35,31 +35,30 @@ pub(crate) enum RecordProblem {
 #[derive(Clone, Debug)]
 pub(crate) struct Volume {
     pub handle: String,
-    /// The requested name, also of a volume that is not created yet; the handle if the name is
-    /// unknown.
+    /// The requested name, even before the volume exists; the handle if the name is unknown.
     pub name: String,
     pub kind: BackingKind,
     pub backing: Backing,
-    /// Bytes; 0 while it is not known.
+    /// Size in bytes; 0 if it is unknown.
     pub size: u64,
-    /// Of the pool's volumes.
+    /// Set for volumes of the pool.
     pub record: Option<VolumeRecord>,
     pub device: Option<Device>,
     pub staged: Option<ProvidedAttachment>,
     pub published: Vec<ProvidedAttachment>,
-    /// Fields of the attachments' record that we do not know.
+    /// Unknown fields of the attachments' record.
     pub unknown_fields: Map<String, Value>,
-    /// The intent of the running or interrupted operation, as it is on disk.
+    /// The intent of the running or interrupted operation, as stored on disk.
     pub intent: Option<Intent>,
-    /// It is complete and visible to callers. The actor drops a volume that neither exists nor has
-    /// an intent.
+    /// The volume is complete and visible to callers. The actor drops a volume that neither exists
+    /// nor has an intent.
     pub exists: bool,
-    /// Its records were compared with the host since the start.
+    /// The records were compared with the host since the start of the daemon.
     pub is_reconciled: bool,
     pub record_problem: Option<RecordProblem>,
     /// The error of the last comparison with the host.
     pub error: Option<String>,
-    /// Error of the last failed recovery; it is in the log.
+    /// The error of the last failed recovery; it is already logged.
     pub recovery_error: Option<String>,
 }
 
@@ -131,7 +130,7 @@ impl Volume {
         })
     }
 
-    /// The path that a static volume's entry names.
+    /// The path in a static volume's entry.
     pub(crate) fn static_path(&self) -> Option<HostPath> {
         match &self.backing {
             Backing::Device(path) | Backing::Directory(path) => Some(path.clone()),
@@ -151,9 +150,9 @@ impl Volume {
         }
     }
 
-    /// Whether a mount shows this volume. A device node is recognized by its name, because it is
-    /// bound from a filesystem of nodes; a folder by its path within its filesystem. A mount of a
-    /// whole filesystem does not identify a folder.
+    /// Whether a mount shows this volume. A device node is compared by its name, because it is
+    /// bound from a filesystem of device nodes; a folder is compared by its path within its
+    /// filesystem. A mount of a whole filesystem does not identify a folder.
     pub(crate) fn matches_mount(&self, mounted: &MountedFilesystem) -> bool {
         if let Backing::Directory(path) = &self.backing {
             let root = mounted.root.as_bytes();
@@ -180,7 +179,7 @@ impl Volume {
             || mapped.is_some_and(|mapped| source == Some(mapped.as_bytes()))
     }
 
-    /// Its records allow every operation.
+    /// Whether the volume's records allow every operation.
     pub(crate) fn check_usable(&self) -> Result<(), ProvisionError> {
         match &self.record_problem {
             None => Ok(()),
@@ -191,7 +190,7 @@ impl Volume {
         }
     }
 
-    /// Its records allow at least detaching it.
+    /// Whether the volume's records allow at least a detach.
     pub(crate) fn check_detachable(&self) -> Result<(), ProvisionError> {
         match &self.record_problem {
             Some(RecordProblem::Unreadable(_)) => self.check_usable(),
@@ -199,7 +198,7 @@ impl Volume {
         }
     }
 
-    /// Where it is attached, for messages.
+    /// The attachment path, for messages.
     pub(crate) fn attached_at(&self) -> Option<String> {
         let staged = self
             .staged

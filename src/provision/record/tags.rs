@@ -1,5 +1,5 @@
-//! A record in the tags of a logical volume. LVM stores tags with the volume, so that a volume
-//! always has its record.
+//! A record in the tags of a logical volume. LVM stores tags with the volume, so a volume always
+//! has its record.
 //!
 //! A tag has the characters `[A-Za-z0-9_+.\-/=!:&#]` and at most 1,024 bytes (lvm(8)): the JSON is
 //! encoded as base64url, in numbered parts.
@@ -9,10 +9,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::provision::record::{self, RecordError, VolumeRecord};
 
-/// Every logical volume of ours has it.
+/// The tag of every logical volume of ours.
 pub(crate) const VOLUME_TAG: &str = "diskvitals.volume";
 const RECORD_TAG_PREFIX: &str = "diskvitals.record.";
-/// Bytes of base64 in a piece.
+/// Maximum number of base64 bytes in one tag.
 const MAX_CHUNK_BYTES: usize = 960;
 
 pub(crate) fn encode(record: &VolumeRecord) -> Result<Vec<String>, RecordError> {
@@ -29,7 +29,7 @@ pub(crate) fn encode(record: &VolumeRecord) -> Result<Vec<String>, RecordError> 
     Ok(std::iter::once(VOLUME_TAG.to_owned()).chain(tags).collect())
 }
 
-/// The record's text, as far as the tags are whole.
+/// The record's text; an error if the tags are incomplete.
 pub(crate) fn decode(tags: &[String]) -> Result<Vec<u8>, RecordError> {
     let mut pieces: Vec<(usize, usize, &str)> = tags
         .iter()

@@ -6,7 +6,7 @@ use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;
 use crate::provision::rules::mount;
 
-/// Whether any volume of this node can have this access.
+/// Checks that a volume of this node can have this access.
 pub(crate) fn check(access: &VolumeAccess) -> Result<(), ProvisionError> {
     if !access.mode.is_for_one_node() {
         return Err(ProvisionError::invalid_argument(
@@ -48,7 +48,7 @@ fn is_shared(mode: AccessMode) -> bool {
     )
 }
 
-/// Whether two accesses are the same. A missing filesystem type fits any type.
+/// Whether two accesses are compatible. A missing filesystem type fits any type.
 pub(crate) fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
     let flags = |access: &VolumeAccess| {
         let mut flags = access.mount_flags.clone();
@@ -61,7 +61,7 @@ pub(crate) fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
     one.mode == other.mode && one.block == other.block && types_agree && flags(one) == flags(other)
 }
 
-/// The attachment that conflicts with one more path.
+/// The existing attachment that conflicts with one more path.
 pub(crate) fn conflicting_attachment(
     wanted: AccessMode,
     published: &[ProvidedAttachment],
@@ -71,7 +71,7 @@ pub(crate) fn conflicting_attachment(
         .find(|held| !is_shared(wanted) || !is_shared(held.access.mode))
 }
 
-/// An attachment for messages: the pod, if it is known, and the path.
+/// Describes an attachment for messages: the pod, if it is known, and the path.
 pub(crate) fn describe(held: &ProvidedAttachment) -> String {
     match &held.pod {
         Some(pod) if !pod.name.is_empty() => {

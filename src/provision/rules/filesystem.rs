@@ -26,7 +26,7 @@ impl Filesystem {
             .find(|filesystem| filesystem.name() == name)
     }
 
-    /// What a request asks for; nothing is ext4.
+    /// The requested filesystem; the default is ext4.
     pub(crate) fn requested(fs_type: Option<&str>) -> Result<Filesystem, ProvisionError> {
         let Some(name) = fs_type else {
             return Ok(Filesystem::Ext4);
@@ -36,7 +36,7 @@ impl Filesystem {
         })
     }
 
-    /// The smallest device, in bytes, that its mkfs takes with its defaults: mke2fs makes one of a
+    /// The smallest device, in bytes, that its mkfs accepts with its defaults. mke2fs accepts a
     /// mebibyte (without a journal), mkfs.xfs refuses less than 300 MiB since xfsprogs 5.19,
     /// mkfs.btrfs less than 109 MiB (metadata twice).
     pub(crate) fn min_size(self) -> u64 {

@@ -9,21 +9,21 @@ use crate::model::echo::echo;
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;
 
-/// The value of an option. The words of a text are separated by blanks.
+/// The form of an option's value. Blanks separate the names in a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OptionValue {
     Nothing,
-    /// Digits, with a suffix that mkfs knows.
+    /// Digits, with a suffix that mkfs accepts.
     Number,
-    /// `NAME` or `NAME=NUMBER`, separated by commas; the names are listed.
+    /// `NAME` or `NAME=NUMBER`, separated by commas; the string lists the permitted names.
     List(&'static str),
-    /// Features by their names, each may begin with `^`.
+    /// Feature names, each with an optional `^`.
     Features,
     Label,
     OneOf(&'static str),
 }
 
-/// The option's names, and its value.
+/// The names of an option, and the form of its value.
 type Row = (&'static str, OptionValue);
 
 const EXT4: &[Row] = &[
@@ -78,12 +78,12 @@ const BTRFS: &[Row] = &[
     ("-L --label", Label),
 ];
 
-/// Features that put something on another device, or encrypt data with keys that are elsewhere.
+/// Features that use another device, or encrypt data with external keys.
 const FORBIDDEN_FEATURES: &[&str] = &["journal_dev", "encrypt", "raid56", "zoned"];
 const MAX_OPTIONS_BYTES: usize = 512;
 
 /// Splits `text` at blanks and checks each option with its value. The result is passed to mkfs, one
-/// argument per word.
+/// argument per element.
 pub(crate) fn parse_options(
     filesystem: Filesystem,
     text: &str,
@@ -123,7 +123,7 @@ pub(crate) fn parse_options(
     Ok(arguments)
 }
 
-/// The option's name, the form of its value, and the value if it is attached: `-b4096`,
+/// The option's name, the form of its value, and the attached value if there is one: `-b4096`,
 /// `--nodesize=16k`.
 fn find_option(filesystem: Filesystem, word: &str) -> Option<(&str, OptionValue, Option<&str>)> {
     let (name, attached) = match word.split_once('=') {
@@ -179,7 +179,7 @@ fn is_word(text: &str) -> bool {
         && !text.starts_with('-')
 }
 
-/// Digits and a decimal point, then perhaps a unit.
+/// Digits and a decimal point, then an optional unit.
 fn is_number(text: &str) -> bool {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     (1..=20).contains(&text.len())

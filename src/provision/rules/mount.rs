@@ -7,18 +7,18 @@ use crate::model::echo::echo;
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;
 
-/// Flags by the form of their values. The words of a text are separated by blanks.
+/// Flags by the form of their values. Blanks separate the flags in a string.
 struct FlagTable {
     /// Flags without a value.
     bare: &'static str,
     number: &'static str,
-    /// A number, which may have the suffix k, m or g.
+    /// Flags with a number, which may have the suffix k, m or g.
     size: &'static str,
-    /// Flags, each with its possible values.
+    /// Flags with their permitted values.
     choice: &'static [(&'static str, &'static str)],
 }
 
-/// Flags of every mount, without a value.
+/// Flags for every filesystem, without a value.
 const COMMON_FLAGS: &str = "defaults ro rw atime noatime relatime norelatime strictatime diratime \
     nodiratime lazytime nolazytime exec noexec suid nosuid nodev nosymfollow sync async dirsync \
     discard nodiscard";
@@ -64,11 +64,11 @@ const BTRFS: FlagTable = FlagTable {
 
 const BTRFS_COMPRESSION: &str = "no none zlib lzo zstd zlib:1 zlib:3 zlib:6 zlib:9 zstd:1 zstd:3 \
     zstd:6 zstd:9 zstd:15";
-/// Flags of one mount.
+/// Maximum number of flags of one mount.
 const MAX_FLAGS: usize = 32;
 
-/// Checks each flag. If the filesystem was not `named`, it will be found on the device later: until
-/// then the flags of every filesystem are accepted.
+/// Checks each flag. If the request does not name the filesystem, the flags of every filesystem are
+/// accepted until the filesystem is found on the device.
 pub(crate) fn check(
     filesystem: Filesystem,
     named: bool,

@@ -1,5 +1,5 @@
-//! Handles and names of volumes. A handle of the pool is random, so that a user who may name a
-//! volume in a PV cannot guess another one. A static volume's handle is its entry's name.
+//! Handles and names of volumes. A handle of the pool is random, so that a user with the right to
+//! write a PV cannot guess another handle. A static volume's handle is its entry's name.
 
 use crate::model::naming;
 use crate::model::naming::POOL_PREFIX;
@@ -28,7 +28,7 @@ pub(crate) fn is_static_name(text: &str) -> bool {
     naming::validate_static_volume(text).is_ok()
 }
 
-/// The name that a caller requests for a volume. It is data, never part of a path.
+/// Checks the name that a caller requests for a volume. The name is data, never part of a path.
 pub(crate) fn check_name(name: &str) -> Result<(), ProvisionError> {
     let problem = match name.len() {
         0 => "is empty".to_owned(),

@@ -1,14 +1,14 @@
 //! Checks of paths in requests: absolute, clean, below the kubelet's directory. Symbolic links are
-//! detected where a path is opened (`RootedPath`).
+//! detected when a path is opened (`RootedPath`).
 
 use crate::model::path::HostPath;
 use crate::provision::error::ProvisionError;
 use crate::provision::step::RootedPath;
 
-/// PATH_MAX, with its closing zero.
+/// PATH_MAX without its terminating zero.
 const MAX_PATH_BYTES: usize = 4095;
 
-/// `field` is the request's, for the message.
+/// Checks a path. `field` is the request's field, for the message.
 pub(crate) fn rooted_path(
     root: &HostPath,
     field: &'static str,
@@ -46,7 +46,7 @@ pub(crate) fn rooted_path(
     }
 }
 
-/// Whether it is a path where the kubelet publishes a pod's CSI volume (csiMountMgr.GetPath() and
+/// Whether the kubelet publishes a pod's CSI volume at this path (csiMountMgr.GetPath() and
 /// csiBlockMapper.getPublishPath(), pkg/volume/csi).
 pub(crate) fn is_publish_target(target: &RootedPath) -> bool {
     let Some(below) = target.path.strip_prefix(&target.root) else {

@@ -4,9 +4,9 @@ use crate::provision::error::ProvisionError;
 
 /// The size if a request names none.
 pub(crate) const DEFAULT_SIZE: u64 = 1 << 30;
-/// The smallest volume: a smaller filesystem is of no use.
+/// The size of the smallest volume; a smaller filesystem is useless.
 pub(crate) const MIN_SIZE: u64 = 1 << 20;
-/// The wire counts capacities in int64.
+/// The maximum: the protocol has capacities as int64.
 const MAX_SIZE: u64 = i64::MAX as u64;
 
 /// A requested size in bytes; 0 means that the bound is not given.
@@ -36,9 +36,9 @@ impl CapacityRange {
         size >= self.required && (self.limit == 0 || size <= self.limit)
     }
 
-    /// The size of a new volume: what is required (or the default, within the limit), no less than
-    /// `least`, rounded up to multiples of `unit` (the pool's block or extent) where the limit
-    /// allows it, else down.
+    /// The size of a new volume: the required size (or the default, within the limit), at least
+    /// `least`. It is rounded up to a multiple of `unit` (the pool's block or extent) if the limit
+    /// allows it, otherwise down.
     pub(crate) fn size_for_new(self, least: u64, unit: u64) -> Result<u64, ProvisionError> {
         self.check()?;
         let least = least.max(MIN_SIZE);
@@ -86,7 +86,7 @@ impl CapacityRange {
             .div_ceil(unit)
             .checked_mul(unit)
             .filter(|up| *up <= most);
-        // A default may be cut to a limit that is no multiple; what is required may not.
+        // A default may be reduced to fit a limit that is not a multiple; a required size may not.
         let down = wanted / unit * unit;
         let fits = |size: &u64| *size >= least && *size >= self.required && *size > 0;
         up.or(Some(down).filter(fits)).ok_or_else(|| {

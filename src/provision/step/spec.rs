@@ -15,22 +15,22 @@ pub(crate) enum WorkerRole {
 }
 
 // Seconds.
-/// Memory, a directory, or a few sectors. A drive may take 30 s for a bad sector, and a read is
-/// retried.
+/// For memory, a directory, or a few sectors. A drive may take 30 s for a bad sector, and the
+/// kernel retries a read.
 const QUICK_SECONDS: u64 = 60;
 const PROBE_SECONDS: u64 = 90;
-/// A mount may replay a log; an unmount writes back as much dirty data as memory holds.
+/// For a mount, which may replay a log, and an unmount, which writes back all dirty data.
 const MOUNT_SECONDS: u64 = 180;
-/// `worker::lvm` gives up its own reading after 180 s.
+/// `worker::lvm` stops its own reads after 180 s.
 const LVM_READ_SECONDS: u64 = 240;
-/// The extents of a large, fragmented filesystem.
+/// For the extents of a large, fragmented filesystem.
 const ALLOCATE_SECONDS: u64 = 300;
 const LVM_CHANGE_SECONDS: u64 = 300;
-/// Metadata of the largest volume on a slow disk.
+/// For metadata of the largest volume on a slow disk.
 const MKFS_SECONDS: u64 = 1800;
-/// Offline, all metadata is checked first.
+/// For offline growth, which checks all metadata first.
 const GROW_SECONDS: u64 = 4 * 3600;
-/// A wipe may overwrite the whole volume: 20 TB at 250 MB/s.
+/// For a wipe, which may overwrite the whole volume: 20 TB at 250 MB/s.
 const WIPE_SECONDS: u64 = 24 * 3600;
 
 impl WorkerRole {
@@ -46,8 +46,8 @@ impl WorkerRole {
 }
 
 impl Step {
-    /// The worker role that executes the step, and how long it may take before it counts as stuck.
-    /// A stuck step is not terminated: nothing in it can be ended safely from outside.
+    /// The worker role that executes the step, and the time after which it counts as stuck. A stuck
+    /// step is not terminated: nothing in it can be ended safely from outside.
     pub(crate) fn worker(&self) -> (WorkerRole, Duration) {
         use WorkerRole::{Host, Lvm, Tools};
         let (role, seconds) = match self {
@@ -68,7 +68,7 @@ impl Step {
             Step::CreateImage { .. } | Step::GrowImage { .. } => (Host, ALLOCATE_SECONDS),
             Step::RemoveImage { .. } => (Host, WIPE_SECONDS),
             Step::Mount { .. } | Step::Unmount { .. } => (Host, MOUNT_SECONDS),
-            // Mounted. An unmounted filesystem is grown by its tools (`executor`).
+            // A mounted filesystem. `executor` grows an unmounted one by its tools.
             Step::GrowFilesystem { .. } => (Host, GROW_SECONDS),
             Step::VolumeGroupCapacity { .. } | Step::ListLogicalVolumes { .. } => {
                 (Lvm, LVM_READ_SECONDS)
@@ -87,7 +87,7 @@ impl Step {
         (role, Duration::from_secs(seconds))
     }
 
-    /// The operation and its object, for people.
+    /// The operation and its object, for messages.
     pub(crate) fn description(&self) -> String {
         match self {
             Step::DirectoryCapacity { folder } => format!("reading the free space of {folder}"),

@@ -1,9 +1,9 @@
 //! Detects the content of a device: by blkid's low-level probing (`blkid -p`, libblkid), and by
 //! reading the areas of signatures. The device is opened read-only.
 //!
-//! "Blank" permits overwriting, and is answered only when both agree: blkid finds nothing, and the
-//! areas where filesystems, volume managers and partition tables keep their headers and copies
-//! contain zeros. In any doubt the content is foreign.
+//! The result "blank" permits overwriting. It requires that blkid finds nothing and that the areas
+//! contain zeros where filesystems, volume managers and partition tables keep their headers and
+//! copies. In any doubt the content is foreign.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::provision::step::{Content, StepErrorKind};
 use crate::provision::worker::error::{StepWorkerError, io_error};
 use crate::provision::worker::tool;
 
-/// It reads some hundred KiB.
+/// blkid reads some hundred KiB.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
-/// Areas that must hold zeros besides the first and the last MiB: start and length. They hold copies
-/// of superblocks of ext4 (second group, with blocks of 1 and 4 KiB) and btrfs (64 MiB, 256 GiB). A
-/// filesystem whose first superblock is lost can be restored from them.
+/// Areas that must contain zeros besides the first and the last MiB: start and length. They hold
+/// copies of superblocks of ext4 (second group, with blocks of 1 and 4 KiB) and btrfs (64 MiB, 256
+/// GiB). A filesystem whose first superblock is lost can be restored from them.
 pub(crate) const BACKUP_AREAS: [(u64, u64); 4] = [
     (8 * MIB, 65536),
     (64 * MIB, 65536),
@@ -36,11 +36,11 @@ pub(crate) fn signature_areas(size: u64) -> impl Iterator<Item = (u64, u64)> {
         .filter(move |(start, _)| *start < size)
 }
 
-/// What was found on a device. Whether it may be overwritten is decided elsewhere.
+/// The content that was found on a device. The caller decides whether it may be overwritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProbedContent {
     Blank,
-    /// No signature, and no zeros at this byte or behind.
+    /// No signature, but data other than zeros at this byte or after it.
     UnknownData {
         at: u64,
     },
@@ -73,7 +73,7 @@ pub(crate) fn probe(root: &HostRoot, device: &HostPath) -> Result<Content, StepW
     })
 }
 
-/// `path` is where `device` is found from here.
+/// `path` is the path of `device` in this process.
 pub(crate) fn probe_block(
     block: &DeviceFile,
     path: &Path,
@@ -87,7 +87,8 @@ pub(crate) fn probe_block(
     let output = ran.stdout();
     let signature = match ran.exit_code() {
         Some(0) if !ran.output.truncated => parse_blkid(&output),
-        // 2: nothing found (blkid(8)), or nothing could be read. The reads below find the latter.
+        // Status 2: blkid found nothing (blkid(8)) or could not read. The reads below detect the
+        // latter.
         Some(2) if output.trim().is_empty() => None,
         Some(8) => Some(other_content(
             "more than one signature, which contradict each other",
@@ -112,8 +113,8 @@ fn other_content(what: impl Into<String>) -> ProbedContent {
     ProbedContent::Other { what: what.into() }
 }
 
-/// None: no signature. One `KEY=value` per line (blkid(8), export); characters that are unsafe in a
-/// shell are escaped with a backslash.
+/// None means no signature. The input has one `KEY=value` per line (blkid(8), export); a backslash
+/// escapes characters that are unsafe in a shell.
 fn parse_blkid(text: &str) -> Option<ProbedContent> {
     let value = |wanted: &str| {
         let line = text
@@ -141,7 +142,7 @@ fn parse_blkid(text: &str) -> Option<ProbedContent> {
     )
 }
 
-/// Bytes that the filesystem's superblock claims; None where we do not know how to read it.
+/// The filesystem's size in bytes from its superblock; None for types that we cannot read.
 pub(crate) fn filesystem_size(block: &DeviceFile, fs_type: &str) -> Option<u64> {
     let start = match fs_type {
         "ext2" | "ext3" | "ext4" => 1024,
@@ -152,13 +153,13 @@ pub(crate) fn filesystem_size(block: &DeviceFile, fs_type: &str) -> Option<u64> 
     size_in_superblock(fs_type, &block.read(start, 1024).ok()?)
 }
 
-/// Whether less than a block of the device is unused; false in doubt.
+/// Whether the unused tail of the device is shorter than a block; false in doubt.
 pub(crate) fn fills_device(block: &DeviceFile, fs_type: &str) -> bool {
     filesystem_size(block, fs_type)
         .is_some_and(|claimed| claimed.saturating_add(LARGEST_BLOCK) > block.size)
 }
 
-/// The largest block of the filesystems whose size is read.
+/// The largest block size of the filesystems whose size is read.
 const LARGEST_BLOCK: u64 = 65536;
 
 /// Offsets: struct ext4_super_block (s_blocks_count_lo 4, s_log_block_size 24, s_feature_incompat

@@ -1,4 +1,4 @@
-//! Devices and directories that the configuration names, and the processes that use them.
+//! Devices and directories in the configuration, and the processes that use them.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -15,7 +15,7 @@ use crate::model::path::HostPath;
 use crate::provision::step::{Device, StepErrorKind};
 use crate::provision::worker::error::{StepWorkerError, io_error};
 
-/// `path` may be a link (by-id); its target must be a block device.
+/// Resolves `path`, which may be a link (by-id), to a block device.
 pub(crate) fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
     let node = std::fs::canonicalize(path.as_path()).map_err(io_error("looking for", path))?;
     let data = std::fs::metadata(&node).map_err(io_error("looking at", path))?;
@@ -24,15 +24,15 @@ pub(crate) fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
     }
     let dev = dev_no(data.rdev());
     let name = kernel_name(dev)?;
-    // The kernel's name of the node, unless that node is missing (a container runtime or mknod may
-    // have made another).
+    // The kernel's name of the node. If that node is missing, the found node is used (a container
+    // runtime or mknod may have made it).
     let usual = Path::new("/dev").join(name.replace('!', "/"));
     let is_same = std::fs::metadata(&usual)
         .is_ok_and(|usual| usual.file_type().is_block_device() && usual.rdev() == data.rdev());
     describe(if is_same { &usual } else { &node }, dev, name)
 }
 
-/// Finds a device by its number; the node is the kernel's.
+/// Finds a device by its number; returns the kernel's node.
 pub(crate) fn by_number(dev: DevNo) -> Result<Device, StepWorkerError> {
     let name = kernel_name(dev)?;
     describe(&Path::new("/dev").join(name.replace('!', "/")), dev, name)
@@ -65,9 +65,9 @@ const IDENTITY_FILES: [&str; 7] = [
     "serial",
 ];
 
-/// A partition is identified by its disk, its number and its start. A disk without an identity of its
-/// own is identified for this boot, until it is removed (diskseq, Linux 5.15). `root` contains `sys`
-/// and `proc`.
+/// Identifies a device. A partition has the identity of its disk, its number and its start. A disk
+/// without an identity gets one for this boot, until it is removed (diskseq, Linux 5.15). `root`
+/// contains `sys` and `proc`.
 pub(crate) fn identity(root: &Path, dev: DevNo) -> Option<String> {
     let read = |path: &Path| {
         let text = std::fs::read_to_string(path).ok()?;
@@ -134,7 +134,7 @@ pub(crate) fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(),
     }
 }
 
-/// Opens the device exclusively; `InUse` names its other users.
+/// Opens the device exclusively; `InUse` names the other users.
 pub(crate) fn open_exclusive(
     root: &HostRoot,
     device: &HostPath,
@@ -152,7 +152,7 @@ pub(crate) fn open_exclusive(
     })
 }
 
-/// Names the users, as far as they can be found.
+/// Names the users of the device, as far as they can be found.
 pub(crate) fn in_use(root: &HostRoot, device: &HostPath) -> StepWorkerError {
     let dev = std::fs::metadata(root.at_host_path(device))
         .map(|data| dev_no(data.rdev()))

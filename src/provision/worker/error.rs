@@ -59,7 +59,7 @@ impl StepWorkerError {
     }
 }
 
-/// Converts an error of the operating system during the operation `doing` on `object`.
+/// Converts an error of the operating system; `doing` is the operation, `object` its object.
 pub(crate) fn io_error<E: Into<io::Error>>(
     doing: &str,
     object: &dyn Display,
@@ -109,7 +109,7 @@ impl From<MountError> for StepWorkerError {
     }
 }
 
-/// The kind by the error's number, in steps that name paths, devices and files.
+/// Maps an error number to a kind, for steps on paths, devices and files.
 fn kind_of_io_error(error: &io::Error) -> StepErrorKind {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG) => StepErrorKind::NoSpace,

@@ -1,10 +1,10 @@
 //! Creates and grows filesystems with their own programs, on devices that are not mounted.
 //!
-//! First the device is opened exclusively (O_EXCL: EBUSY while it is mounted or part of another
-//! device), and its content is probed. The programs open it exclusively too, and are never forced
-//! (`-f`, `-F`): they detect a change between the probe and their own start. A program that
-//! outlives this process (because it was killed) keeps the device: a second one gets `InUse` until
-//! the first has ended.
+//! The module first opens the device exclusively (O_EXCL: EBUSY while it is mounted or part of
+//! another device) and probes its content. The programs also open it exclusively and are never
+//! forced (`-f`, `-F`), so they detect a change after the probe. A program that outlives this
+//! process (because it was killed) keeps the device: a second one gets `InUse` until the first
+//! ends.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::provision::worker::content::ProbedContent;
 use crate::provision::worker::error::{StepWorkerError, io_error};
 use crate::provision::worker::{content, device, tool};
 
-/// mkfs writes some hundred MiB at most: metadata of the largest volume, on the slowest disk.
+/// mkfs writes at most some hundred MiB: metadata of the largest volume, on the slowest disk.
 const MKFS_TIMEOUT: Duration = Duration::from_secs(1800);
-/// e2fsck reads all metadata, resize2fs may move some of it.
+/// e2fsck reads all metadata; resize2fs may move some of it.
 const GROW_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
-/// `interrupted`: a record names the device on which an earlier mkfs was begun while it was blank,
-/// and whose end is not recorded.
+/// `interrupted`: a record names the device of an earlier mkfs, which began while the device was
+/// blank and has no recorded end.
 pub(crate) fn format(
     root: &HostRoot,
     device: &HostPath,
@@ -34,7 +34,7 @@ pub(crate) fn format(
     let arguments = mkfs_arguments(fs_type, options)?;
     let program = format!("mkfs.{fs_type}");
     let path = root.at_host_path(device);
-    // A missing program is an error before the device is touched.
+    // A missing program is an error before the first access to the device.
     tool::find(&program)?;
     let block = device::open_exclusive(root, device, OpenMode::ReadExclusive)?;
     if let Some(expected) = interrupted {
@@ -56,7 +56,7 @@ pub(crate) fn format(
         }
         found => return Err(not_blank(device, &found)),
     }
-    // Whatever error occurs from here on, mkfs may have written.
+    // From here on mkfs may have written, whatever error occurs.
     run_mkfs(&program, &arguments, &path, root, device, fs_type)
         .map_err(|error| error.with_kind(StepErrorKind::Other))
 }
@@ -74,7 +74,7 @@ fn run_mkfs(
     let arguments: Vec<&str> = arguments.chain(["--", &path_argument]).collect();
     tool::run(program, &arguments, MKFS_TIMEOUT)?
         .require_success(&format!("making an {fs_type} on {device}"))?;
-    // On a full thin pool mkfs has returned 0 without a filesystem: the device is read again.
+    // On a full thin pool mkfs can return 0 without a filesystem: the device is read again.
     let block = device::open_exclusive(root, device, OpenMode::WriteExclusive)?;
     block.sync().map_err(io_error("synchronising", device))?;
     match content::probe_block(&block, path, device)? {
@@ -85,8 +85,8 @@ fn run_mkfs(
     }
 }
 
-/// Clears the areas of signatures. A mkfs overwrites the rest, or the rest is meaningless without a
-/// superblock.
+/// Clears the areas of signatures. A later mkfs overwrites the rest, or the rest is meaningless
+/// without a superblock.
 pub(crate) fn wipe_signatures(root: &HostRoot, device: &HostPath) -> Result<(), StepWorkerError> {
     let block = device::open_exclusive(root, device, OpenMode::WriteExclusive)?;
     for (start, length) in content::signature_areas(block.size) {
@@ -101,7 +101,7 @@ pub(crate) fn wipe_signatures(root: &HostRoot, device: &HostPath) -> Result<(), 
     }
 }
 
-/// Whether a mkfs of this type that was killed may have left this content.
+/// Whether a killed mkfs of this type may have left this content.
 fn may_be_interrupted_mkfs(found: &ProbedContent, wanted: &str) -> bool {
     match found {
         ProbedContent::UnknownData { .. } => true,
@@ -124,10 +124,10 @@ fn not_blank(device: &HostPath, found: &ProbedContent) -> StepWorkerError {
     ))
 }
 
-/// The defaults, followed by the caller's options, which override them.
+/// The default options, then the caller's options, which override them.
 ///
-/// Nothing is discarded: the blocks of an image or a thin volume would be freed, and the reserved
-/// space with them. The kernel zeroes ext4's inode tables and journal after the first mount
+/// mkfs does not discard: a discard would free the blocks of an image or a thin volume, and with
+/// them the reserved space. The kernel zeroes ext4's inode tables and journal after the first mount
 /// (lazy_itable_init, lazy_journal_init), so the time does not grow with the size. No blocks are
 /// reserved for root (-m 0), because a pod's volume does not serve root.
 fn mkfs_arguments(fs_type: &str, options: &[String]) -> Result<Vec<String>, StepWorkerError> {
@@ -153,7 +153,7 @@ fn mkfs_arguments(fs_type: &str, options: &[String]) -> Result<Vec<String>, Step
     Ok(defaults.chain(options).collect())
 }
 
-/// The values of `-E`, and the other words.
+/// Separates the values of `-E` from the other arguments.
 fn split_extended_options(options: &[String]) -> (Vec<String>, Vec<String>) {
     let (mut extended, mut rest) = (Vec::new(), Vec::new());
     let mut words = options.iter();
@@ -167,7 +167,7 @@ fn split_extended_options(options: &[String]) -> (Vec<String>, Vec<String>) {
     (extended, rest)
 }
 
-/// Only ext4 can: the others grow while they are mounted, everywhere.
+/// Only ext4 supports this; the other filesystems grow online on every machine.
 pub(crate) fn grow_unmounted(
     root: &HostRoot,
     device: &HostPath,
@@ -185,8 +185,8 @@ pub(crate) fn grow_unmounted(
     }
     drop(block);
     let path = path.to_string_lossy();
-    // resize2fs(8) requires a check; -p repairs what is safe without a question. 1: something was
-    // repaired.
+    // resize2fs(8) requires a check; -p makes only safe repairs, without questions. Status 1:
+    // e2fsck repaired something.
     let checked = tool::run("e2fsck", &["-f", "-p", &path], GROW_TIMEOUT)?;
     if !matches!(checked.exit_code(), Some(0 | 1)) {
         return Err(checked.to_error(

@@ -1,7 +1,7 @@
 //! Image files of the pool and their loop devices.
 //!
 //! An image is allocated, not sparse, so that later writes cannot run out of space. It gets its
-//! name when it is complete (O_TMPFILE, linkat(2)), so that a crash or a full disk leaves no file.
+//! name after it is complete (O_TMPFILE, linkat(2)), so that a crash or a full disk leaves no file.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -89,8 +89,8 @@ fn parent_directory(image: &HostPath) -> Result<HostPath, StepWorkerError> {
         .ok_or_else(|| StepErrorKind::InvalidPath.error(format!("{image} is no file in a folder")))
 }
 
-/// Without FS_NOCOW_FL btrfs writes a file's blocks to new extents each time (btrfs(5)), so that the
-/// allocated ones would not be used. The flag must be set while the file is empty.
+/// Sets FS_NOCOW_FL. Without it btrfs writes a file's blocks to new extents each time (btrfs(5))
+/// and does not use the allocated ones. The flag must be set while the file is empty.
 fn disable_copy_on_write(file: &File, image: &HostPath) -> Result<(), StepWorkerError> {
     let filesystem =
         fstatfs(file.as_fd()).map_err(io_error("reading the filesystem type of", image))?;
@@ -100,14 +100,14 @@ fn disable_copy_on_write(file: &File, image: &HostPath) -> Result<(), StepWorker
     block::disable_copy_on_write(file).map_err(io_error("keeping in place the blocks of", image))
 }
 
-/// The file first, then its device: a device is never larger than what is allocated.
+/// Grows the file first, then its device: a device is never larger than the allocated space.
 pub(crate) fn grow(image: &HostPath, size: u64) -> Result<(), StepWorkerError> {
     let length = file_length(size)?;
     let file = open(image)?;
     let before = file_size(&file, image)?;
     if before < size {
         if let Err(errno) = fallocate(&file, FallocateFlags::empty(), 0, length) {
-            // Frees what was allocated. If this fails too, a later growth uses it.
+            // Frees the new allocation. If this fails too, a later growth uses it.
             file.set_len(before).ok();
             return Err(io_error("allocating", image)(errno));
         }
@@ -138,10 +138,10 @@ fn open(image: &HostPath) -> Result<File, StepWorkerError> {
     Err(StepErrorKind::InvalidPath.error(format!("{image} is no file")))
 }
 
-/// A filesystem never shows the old bytes of a removed file, but they can still be read from the
-/// pool's disk. `Zero` overwrites in place everything that was ever written; unwritten extents are
-/// skipped (lseek(2) SEEK_DATA). This takes as long as writing took. FALLOC_FL_ZERO_RANGE is not
-/// sufficient: it only marks extents as unwritten.
+/// A filesystem never shows the old bytes of a removed file, but they remain readable on the pool's
+/// disk. `Zero` overwrites all written data in place and skips unwritten extents (lseek(2)
+/// SEEK_DATA). This takes as long as the writing took. FALLOC_FL_ZERO_RANGE is not sufficient: it
+/// only marks extents as unwritten.
 pub(crate) fn remove(root: &HostRoot, image: &HostPath, wipe: Wipe) -> Result<(), StepWorkerError> {
     let file = match open(image) {
         Err(failure) if failure.kind == StepErrorKind::NotFound => return Ok(()),
@@ -192,7 +192,7 @@ fn seek(file: &File, from: u64, whence: Whence) -> io::Result<Option<u64>> {
 }
 
 pub(crate) fn attach(image: &HostPath, read_only: bool) -> Result<Device, StepWorkerError> {
-    // The path must name the file itself, no link and no pipe.
+    // The path must name a regular file, not a link or a pipe.
     drop(open(image)?);
     let attached = images::attach(image.as_path(), read_only).map_err(image_error)?;
     device::resolve(&HostPath::from(attached.node_path().as_path()))

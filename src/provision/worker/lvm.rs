@@ -1,8 +1,8 @@
 //! Logical volumes of the pool's volume group, by lvm(8), whose output is read as JSON
 //! (`--reportformat json`, lvmreport(7)).
 //!
-//! An lvm that changes something is never killed for being slow: between suspend and resume it
-//! would leave a volume suspended, and all its writers blocked. It runs outside the daemon's
+//! An lvm that changes something is never killed because it is slow: a kill between suspend and
+//! resume would leave a volume suspended and block all its writers. It runs outside the daemon's
 //! control group, and its caller gets `Stuck`.
 //!
 //! Our volumes are not activated at boot (`--setactivationskip y`); they are activated on use
@@ -20,18 +20,18 @@ use crate::provision::step::{Device, LogicalVolume, PoolCapacity, StepErrorKind,
 use crate::provision::worker::error::StepWorkerError;
 use crate::provision::worker::{content, device, tool};
 
-/// For reading a group's metadata. On a drive that does not answer the kernel gives up after some
+/// For reads of a group's metadata. If a drive does not respond, the kernel stops after some
 /// attempts of 30 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(180);
-/// Practically unlimited: see above.
+/// Practically unlimited: see the module header.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
-/// The tag of a volume from its creation until the areas of signatures are cleared: until then it
-/// shows the earlier content of its extents.
+/// The tag of a new volume until its areas of signatures are cleared: until then it shows the
+/// earlier content of its extents.
 const UNFINISHED_TAG: &str = "diskvitals.unfinished";
 const VOLUME_FIELDS: &str =
     "lv_name,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,lv_device_open";
 
-/// lvm's row of one volume; all values are texts.
+/// lvm's row for one volume; all values are strings.
 #[derive(Debug, Deserialize)]
 struct VolumeRow {
     lv_name: String,
@@ -71,7 +71,7 @@ struct LvState {
     name: String,
     size: u64,
     tags: Vec<String>,
-    /// While it is active.
+    /// Set while the volume is active.
     dev: Option<DevNo>,
     open: bool,
 }
@@ -82,7 +82,7 @@ impl LvState {
     }
 }
 
-/// A name as lvm(8) allows it. It cannot be mistaken for an option, another path or a list.
+/// Checks a name by the rules of lvm(8). It cannot be parsed as an option, another path or a list.
 fn check_name(word: &str) -> Result<&str, StepWorkerError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.+-".contains(c);
     let begins = word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
@@ -92,7 +92,7 @@ fn check_name(word: &str) -> Result<&str, StepWorkerError> {
     Err(StepErrorKind::InvalidPath.error(format!("`{}` is no name for lvm", word.escape_debug())))
 }
 
-/// A tag may have some more characters, but must not begin like an option.
+/// Checks a tag. It may have some more characters than a name, but must not begin like an option.
 fn check_tag(tag: &str) -> Result<&str, StepWorkerError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.+-/=!:&#".contains(c);
     if !tag.is_empty() && !tag.starts_with('-') && tag.len() <= 1024 && tag.chars().all(plain) {
@@ -110,7 +110,7 @@ fn run_change(doing: &str, words: &[&str]) -> Result<(), StepWorkerError> {
     }
 }
 
-/// lvm has one exit status for all errors (5); the message names the cause
+/// lvm has one exit status for all errors (5), so the kind depends on the message
 /// (lib/metadata/lv_manip.c, tools/toollib.c).
 fn error_kind(message: &str) -> StepErrorKind {
     let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
@@ -191,7 +191,7 @@ fn list_volumes(group: &str) -> Result<Vec<LvState>, StepWorkerError> {
     run_report("lvs", VOLUME_FIELDS, group, parse_volumes)
 }
 
-/// None if any row is not understood, because an omitted volume would count as absent.
+/// None if any row cannot be parsed, because an omitted volume would count as absent.
 fn parse_volumes(text: &str) -> Option<Vec<LvState>> {
     let parse = |row: VolumeRow| {
         let number = |text: &str| text.trim().parse::<u32>().ok();
@@ -265,8 +265,8 @@ pub(crate) fn create(
         None => {
             require_space(group, size)?;
             let size = format!("{size}b");
-            // Inactive, so that lvcreate itself can neither zero nor wipe it (-Z, -W). That is done
-            // below; until then the volume has the tag.
+            // The volume stays inactive, so that lvcreate itself neither zeroes nor wipes it (-Z,
+            // -W). The code below does that; until then the volume has the tag.
             let flags = "lvcreate --yes -an -Zn -Wn --setactivationskip y --addtag";
             let mut words: Vec<&str> = flags.split(' ').chain([UNFINISHED_TAG]).collect();
             words.extend(tags.iter().flat_map(|tag| ["--addtag", tag]));
@@ -281,8 +281,8 @@ pub(crate) fn create(
     }
 }
 
-/// Clears the areas of signatures, then removes the tag. The rest was wiped when the extents were
-/// released, if that is configured.
+/// Clears the areas of signatures, then removes the tag. If wiping is configured, the rest was
+/// wiped when the extents were freed.
 fn wipe_and_untag(group: &str, name: &str) -> Result<(), StepWorkerError> {
     let device = lvchange_activate(group, name)?;
     let block =
@@ -343,9 +343,9 @@ pub(crate) fn grow(group: &str, name: &str, size: u64) -> Result<(), StepWorkerE
     )
 }
 
-/// `Zero` overwrites all of it (BLKZEROOUT), because a later volume on the same extents would show
-/// the old data. What a discarded block reads as depends on the device: the administrator who
-/// configures `Discard` knows it.
+/// `Zero` overwrites the whole volume (BLKZEROOUT), because a later volume on the same extents
+/// would show the old data. The content of a discarded block depends on the device: the
+/// administrator who configures `Discard` is responsible for that.
 pub(crate) fn remove(
     root: &HostRoot,
     group: &str,
@@ -382,7 +382,8 @@ fn check_unused(root: &HostRoot, known: &LvState) -> Result<(), StepWorkerError>
     }
 }
 
-/// Activates a volume for use. An unfinished one would show the earlier content of its extents.
+/// Activates a volume for use. Refuses an unfinished one, which would show earlier content of its
+/// extents.
 pub(crate) fn activate(group: &str, name: &str) -> Result<Device, StepWorkerError> {
     check_finished(group, &require_volume(group, name)?)?;
     lvchange_activate(group, name)

@@ -1,5 +1,5 @@
-//! The processes that have files open in given mounts: listed before an unmount, so that a refusal
-//! can name them.
+//! The processes with open files in given mounts. They are listed before an unmount, so that a
+//! refusal can name them.
 
 use crate::host::openers;
 use crate::host::openers::{OpenKind, OpenTarget, Opener};
@@ -43,14 +43,14 @@ fn opener_query(mount: &Mount) -> OpenTarget {
     }
 }
 
-/// A published raw block volume: its node, bound out of /dev.
+/// Whether the mount is a published raw block volume: a device node bound from /dev.
 fn is_device_node(mount: &Mount) -> bool {
     mount.fs_type == "devtmpfs"
 }
 
-/// A container that mounts the kubelet's directory has copies of all mounts in it: they disappear
-/// with the mount, and do not use it. A device's node is in the filesystem /dev, which every
-/// privileged container has.
+/// A container that mounts the kubelet's directory has copies of all mounts in it: the copies
+/// disappear with the mount and do not use it. A device's node is in the filesystem /dev, which
+/// every privileged container has.
 fn is_propagated_copy(holder: &Opener, mount: &Mount) -> bool {
     match &holder.kind {
         OpenKind::MountedElsewhere(at) => {

@@ -1,5 +1,5 @@
-//! Mounts, binds and unmounts at a path that a caller named. Existing mounts are found by mountinfo
-//! and mount ids, not by trying.
+//! Mounts, binds and unmounts at a path from a caller. Mountinfo and mount ids identify existing
+//! mounts; the code never mounts or unmounts to find out.
 //!
 //! Propagation is not changed: a bind mount is a peer of its source, as mount(8) makes it, and the
 //! kubelet's directory decides its visibility.
@@ -26,15 +26,15 @@ use crate::provision::step::{BindSource, MountedFilesystem, RootedPath, StepErro
 use crate::provision::worker::error::{StepWorkerError, io_error};
 use crate::provision::worker::{content, device};
 
-/// Mounts on top of each other at one path. More of them are a mistake, and would take for ever.
+/// Maximum number of stacked mounts at one path. More are an error, and would never end.
 const MAX_STACKED_MOUNTS: usize = 64;
 
-/// What is at a path.
+/// The path, its file and the mounts there.
 struct MountPoint {
     spot: ResolvedPath,
     file: OwnedFd,
     kind: SFlag,
-    /// Mounted there, topmost first.
+    /// The mounts at the path, topmost first.
     stack: Vec<Mount>,
 }
 
@@ -55,7 +55,7 @@ impl MountPoint {
     }
 }
 
-/// None: the path, or a directory above it, does not exist.
+/// None if the path, or a directory above it, does not exist.
 fn find_mount_point(target: &RootedPath) -> Result<Option<MountPoint>, StepWorkerError> {
     match resolve_beneath::resolve(&target.root, &target.path) {
         Err(error) if error.is_not_found() => Ok(None),
@@ -71,7 +71,7 @@ fn inspect(spot: ResolvedPath) -> Result<Option<MountPoint>, StepWorkerError> {
         Err(errno) => return Err(looking(errno)),
     };
     let stack = mount_stack(&spot, &file)?;
-    // The type of a mount is not read, because the mount may not answer and can be unmounted anyway.
+    // The file type of a mount is not read, because the mount may hang and can be unmounted anyway.
     let kind = if stack.is_empty() {
         file_type(&file).map_err(&looking)?
     } else {
@@ -95,7 +95,7 @@ pub(super) fn mount_table() -> Result<Vec<Mount>, StepWorkerError> {
     Ok(parse(&text).0)
 }
 
-/// From the mount of `file` down to the one that the spot's folder is in.
+/// The mounts from the mount of `file` down to the mount of the path's parent folder.
 fn mount_stack(spot: &ResolvedPath, file: &OwnedFd) -> Result<Vec<Mount>, StepWorkerError> {
     let id = |fd: &OwnedFd| {
         mounting::mount_id(fd.as_fd()).map_err(io_error("asking for the mount of", &spot.path))
@@ -125,7 +125,7 @@ fn mounts_above(table: &[Mount], at: &mut u32, below: u32) -> Option<Vec<Mount>>
     Some(stack)
 }
 
-/// Makes the directory; its parent must exist.
+/// Creates the directory; its parent must exist.
 fn ensure_directory(target: &RootedPath) -> Result<MountPoint, StepWorkerError> {
     let spot = resolve_beneath::resolve(&target.root, &target.path)?;
     let made = mkdirat(
@@ -192,7 +192,7 @@ pub(crate) fn mount(
     Ok(mount.attach(there.file.as_fd(), &there.spot.path)?)
 }
 
-/// Whether the mount is of this device. btrfs has device numbers of its own; there the source names
+/// Whether the mount is of this device. btrfs has its own device numbers; there the source names
 /// the node.
 fn is_mount_of(mount: &Mount, device: &HostPath) -> Result<bool, StepWorkerError> {
     let dev = device_number(device)?;
@@ -207,7 +207,7 @@ fn device_number(device: &HostPath) -> Result<DevNo, StepWorkerError> {
     Ok(dev_no(data.rdev()))
 }
 
-/// The origin of a bind mount: opened once, and inspected by that descriptor.
+/// The source of a bind mount: opened once and inspected through that descriptor.
 struct BindOrigin {
     file: OwnedFd,
     path: HostPath,
@@ -219,7 +219,7 @@ fn open_origin(source: &BindSource) -> Result<BindOrigin, StepWorkerError> {
         BindSource::Staged { place, device } => {
             let nothing = || not_mounted(place);
             let there = find_mount_point(place)?.ok_or_else(nothing)?;
-            // The directory without a mount would be the host's own disk.
+            // Without a mount the directory would be on the host's own disk.
             let top = there.top().ok_or_else(nothing)?;
             if !is_mount_of(top, device)? {
                 let message = format!(
@@ -329,7 +329,7 @@ pub(crate) fn unmount(
         // The descriptor would keep the mount busy.
         drop(there.file);
         match mounting::unmount(&spot, lazy) {
-            // EINVAL: another process was quicker. The next iteration finds what is left.
+            // EINVAL: another process was faster. The next iteration finds the remaining mounts.
             Ok(()) | Err(Errno::EINVAL) => {}
             Err(Errno::EBUSY) => return Err(in_use(root, &spot, top)),
             Err(errno) => return Err(io_error("unmounting", &spot.path)(errno)),
@@ -375,7 +375,7 @@ pub(crate) fn remove_target(target: &RootedPath) -> Result<(), StepWorkerError> 
     let flag = match there.kind {
         SFlag::S_IFDIR => UnlinkatFlags::RemoveDir,
         SFlag::S_IFREG => {
-            // A file with content was not made as a mount point.
+            // A file with content was not created as a mount point.
             let size = fstat(&there.file)
                 .map_err(io_error("looking at", path))?
                 .st_size;

@@ -1,6 +1,6 @@
 //! The pool's directory: its free space, and the records beside the images.
 //!
-//! A file is written as a whole under another name, synced, renamed, and its directory synced:
+//! A file is written completely under another name, synced, renamed, and its directory synced:
 //! after a crash the old or the new file exists.
 
 use std::fs::{DirBuilder, File};
@@ -30,8 +30,8 @@ pub(crate) fn capacity(folder: &HostPath) -> Result<PoolCapacity, StepWorkerErro
     })
 }
 
-/// Sorted by name. Drafts of interrupted writes are no records; the next write of the same name
-/// replaces them.
+/// The records, sorted by name. Drafts of interrupted writes are not records; the next write of the
+/// same name replaces them.
 pub(crate) fn read(folder: &HostPath) -> Result<Vec<RecordFile>, StepWorkerError> {
     let listing = io_error("listing", folder);
     let entries = match std::fs::read_dir(folder.as_path()) {
@@ -42,7 +42,7 @@ pub(crate) fn read(folder: &HostPath) -> Result<Vec<RecordFile>, StepWorkerError
     let mut records = Vec::new();
     for entry in entries {
         let entry = entry.map_err(&listing)?;
-        // The names of records are plain text.
+        // The names of records are valid UTF-8.
         let Ok(name) = entry.file_name().into_string() else {
             continue;
         };
@@ -57,7 +57,7 @@ pub(crate) fn read(folder: &HostPath) -> Result<Vec<RecordFile>, StepWorkerError
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
-    // A link is not followed, and a pipe is not waited for.
+    // The open follows no link and does not wait for a pipe.
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -79,7 +79,7 @@ pub(crate) fn write(folder: &HostPath, name: &str, text: &str) -> Result<(), Ste
     create_directory(folder)?;
     let draft = folder.as_path().join(format!(".{name}.draft"));
     let failed = |doing| io_error::<io::Error>(doing, &path.display());
-    // An earlier draft is removed, not written into, because it could be a link.
+    // An earlier draft is removed, not reused, because it could be a link.
     match std::fs::remove_file(&draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(failed("clearing the draft of")(error));
@@ -96,7 +96,7 @@ pub(crate) fn write(folder: &HostPath, name: &str, text: &str) -> Result<(), Ste
         .write_all(text.as_bytes())
         .and_then(|()| file.sync_all());
     if let Err(error) = written {
-        // A full disk should not keep half a record. A draft that cannot be removed is no record.
+        // A full disk must not keep half a record. A draft that cannot be removed is not a record.
         std::fs::remove_file(&draft).ok();
         return Err(failed("writing")(error));
     }
@@ -113,8 +113,8 @@ pub(crate) fn remove(folder: &HostPath, name: &str) -> Result<(), StepWorkerErro
     }
 }
 
-/// Does not make missing parents: a pool whose disk is not mounted must not be made on the disk
-/// below.
+/// Does not create missing parents: a pool whose disk is not mounted must not be created on the
+/// disk below.
 pub(crate) fn create_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
     match DirBuilder::new().mode(0o700).create(folder.as_path()) {
         Ok(()) => match folder.as_path().parent() {
@@ -133,7 +133,7 @@ pub(crate) fn sync_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
         .map_err(io_error("synchronising", folder))
 }
 
-/// The name must be a plain file name that `read` lists.
+/// The path of a record. The name must be a plain file name that `read` lists.
 fn record_path(folder: &HostPath, name: &str) -> Result<PathBuf, StepWorkerError> {
     if name.contains(['/', '\0']) || name.starts_with('.') || !name.ends_with(SUFFIX) {
         return Err(StepErrorKind::InvalidPath

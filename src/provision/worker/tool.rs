@@ -1,4 +1,5 @@
-//! Programs that steps need: found in the usual directories, run to their end by `host::exec`.
+//! The programs that steps need: found in the usual directories and run to their end by
+//! `host::exec`.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
@@ -15,7 +16,7 @@ use crate::provision::worker::error::{StepWorkerError, io_error};
 const SEARCH_PATH: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 /// Enough for lvm's list of thousands of volumes; all other output is much smaller.
 const MAX_OUTPUT: usize = 16 << 20;
-/// The part of a program's complaint that a message repeats.
+/// Maximum length of a program's error text in a message.
 const MAX_MESSAGE_CHARS: usize = 600;
 
 /// The absolute path of an executable regular file.
@@ -40,8 +41,8 @@ pub(crate) struct ToolOutput {
     pub output: Output,
 }
 
-/// Runs a program, and kills it after `timeout`. Each run has its own runtime: this process waits for
-/// nothing else meanwhile.
+/// Runs a program, and kills it after `timeout`. Each run has its own runtime: this process waits
+/// for nothing else.
 pub(crate) fn run(
     name: &str,
     args: &[&str],
@@ -68,7 +69,7 @@ pub(crate) fn run(
 }
 
 impl ToolOutput {
-    /// None if a signal terminated it.
+    /// None if a signal terminated the program.
     pub(crate) fn exit_code(&self) -> Option<i32> {
         ExitStatus::from_raw(self.output.status).code()
     }
@@ -77,7 +78,7 @@ impl ToolOutput {
         String::from_utf8_lossy(&self.output.stdout).into_owned()
     }
 
-    /// Its complaint, as one line.
+    /// The program's error text as one line.
     pub(crate) fn message(&self) -> String {
         let text = String::from_utf8_lossy(if self.output.stderr.trim_ascii().is_empty() {
             &self.output.stdout

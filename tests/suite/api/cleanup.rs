@@ -1,4 +1,4 @@
-//! What is attached and what is left over, and how it is taken away.
+//! Attachments and stale mounts, and their removal.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -82,9 +82,9 @@ fn picture(more: usize) -> Snapshot {
 struct RecordingBackend {
     taken: Mutex<Vec<(String, Step)>>,
     openers: Mutex<Option<Result<Vec<String>, StepError>>>,
-    /// The answer to unmounts.
+    /// The configured answer to unmounts.
     unmount: Mutex<Option<StepError>>,
-    /// Every step of this target hangs.
+    /// The target whose steps all hang.
     hung: Mutex<Option<String>>,
 }
 

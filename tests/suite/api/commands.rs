@@ -22,8 +22,8 @@ async fn diskvitals(socket: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// As the user `nobody`. The folder and the socket are opened wide first, so that the daemon's own rules are
-/// what is met.
+/// Runs as the user `nobody`. The folder and the socket get open permissions first, so that only
+/// the daemon's own rules apply.
 #[allow(clippy::disallowed_methods)] // As above.
 async fn as_nobody(socket: &Path, arguments: &[&str]) -> Output {
     use std::os::unix::process::CommandExt;
@@ -84,8 +84,8 @@ async fn a_user_other_than_root_may_read_and_not_change() {
             "diskvitals: uid 65534 may not acknowledge findings\n"
         )
     );
-    // The agent's socket: anyone may connect, the configured may call, and the configuration may
-    // change.
+    // On the agent socket anyone may connect, the configured users may call, and the configuration
+    // may change.
     let refused = as_nobody(&served.agent_socket(), &["drives"]).await;
     assert_eq!(
         text(&refused.stderr),
@@ -104,8 +104,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Lets connections through to `to`, but closes the first `broken` ones when they have begun to
-/// speak. The number of those that came.
+/// Forwards connections to `to`, but closes the first `broken` ones after their first bytes.
+/// Returns the count of connections.
 fn breaking(socket: &Path, to: &Path, broken: usize) -> Arc<AtomicUsize> {
     let listener = tokio::net::UnixListener::bind(socket).unwrap();
     let (to, came) = (to.to_owned(), Arc::new(AtomicUsize::new(0)));
@@ -241,7 +241,7 @@ async fn a_single_reason_is_printed_with_and_without_a_daemon() {
         );
         assert!(unknown.stdout.is_empty());
     }
-    // Completed, and not listed in the help, where 36 names would hide the rest.
+    // The names are completed but not listed in the help, where 36 names would hide the rest.
     assert!(
         text(&diskvitals(&nobody, &["completions", "bash"]).await.stdout).contains("ThinPoolFull")
     );

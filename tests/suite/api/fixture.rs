@@ -1,4 +1,4 @@
-//! A hand-made state and a stub of its owner, served over a real unix socket in a temporary folder.
+//! A fixed state and a stub of its owner, served over a real unix socket in a temporary folder.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -208,8 +208,8 @@ fn block(
     (name.into(), device)
 }
 
-/// Drives sda and sdb; on sda's first partition volume `a`, on the second (under LVM) volume `b`;
-/// `volumes` more on nothing known.
+/// Drives sda and sdb; volume `a` is on sda's first partition, `b` on the second (below LVM); the
+/// other volumes have no known drive.
 pub fn snapshot(more: usize) -> Snapshot {
     let (mut one, other) = (drive("sda", "S1"), drive("sdb", "S2"));
     let id = one.facts.id.clone();
@@ -278,14 +278,14 @@ pub fn snapshot(more: usize) -> Snapshot {
     }
 }
 
-/// A stub of the owner: answers commands, publishes what the test gives it.
+/// A stub of the owner: it answers commands and publishes the test's snapshots.
 #[derive(Clone)]
 pub struct Owner {
     snapshots: Arc<watch::Sender<Arc<Snapshot>>>,
     changes: broadcast::Sender<Arc<Change>>,
     remembered: Arc<Mutex<Vec<Arc<Change>>>>,
     pub asked: Arc<Mutex<Vec<SourceRequest>>>,
-    /// Readings of the I/O counters, each given once; then there are none.
+    /// Readings of the I/O counters; each is returned once, then there are none.
     pub io: Arc<Mutex<VecDeque<Vec<DiskStat>>>>,
     pub bypassed: Arc<Mutex<Vec<(String, bool)>>>,
 }
@@ -311,7 +311,7 @@ impl Owner {
         (owner, Handle::new(newest, commands))
     }
 
-    /// The change, the snapshot with it, and then the news of it, as the owner does.
+    /// Applies the change, publishes the snapshot, and then the change event, as the owner does.
     pub fn change(&self, kind: ChangeKind, item: ChangedItem) -> u64 {
         let mut snapshot = (**self.snapshots.borrow()).clone();
         snapshot.revision += 1;
@@ -350,7 +350,7 @@ impl Owner {
         revision
     }
 
-    /// A snapshot whose changes have no watcher.
+    /// Publishes a snapshot without change events.
     pub fn redraw(&self, change: impl FnOnce(&mut Snapshot)) {
         self.snapshots
             .send_modify(|snapshot| change(Arc::make_mut(snapshot)));
@@ -455,7 +455,7 @@ impl Served {
         Served::build(snapshot, |server| server.with_limits(limits)).await
     }
 
-    /// With this node's own volumes.
+    /// Starts with the node's own volumes.
     pub async fn with_volumes(snapshot: Snapshot, engine: Engine) -> Served {
         Served::build(snapshot, |server| {
             server.with_volumes(engine, "csi.diskvitals.io".into())
@@ -500,7 +500,7 @@ impl Served {
         client(&self.socket()).await
     }
 
-    /// Tells the server to stop; it has when this returns.
+    /// Stops the server; it has ended when this returns.
     pub async fn stop(&mut self) {
         drop(self.stop.take());
         (&mut self.task).await.unwrap();
@@ -524,7 +524,7 @@ pub fn node() -> NodeFacts {
     }
 }
 
-/// The wire's own client, where the typed one is too polite.
+/// A raw client, for requests that the typed client does not send.
 pub async fn channel(socket: &Path) -> tonic::transport::Channel {
     let socket = socket.to_owned();
     let connector = tower::service_fn(move |_: tonic::transport::Uri| {

@@ -1,4 +1,4 @@
-//! Calls and what they answer, also to nonsense.
+//! Calls and their answers, including invalid calls.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ async fn a_page_token_survives_removals_and_insertions() {
         .unwrap()
         .into_inner();
     let drive = DriveId::new("MODEL_S2");
-    // The very entry that the token names goes, and one comes before it and one after.
+    // The entry that the token names disappears, and new ones appear before and after it.
     let last = volume("more00002", "nbd2", &drive);
     assert_eq!(first.volumes.last().unwrap().id, last.facts.id.as_str());
     served
@@ -223,7 +223,7 @@ async fn unknown_empty_and_huge_ids_are_clear_errors() {
     let long = ask("x".repeat(4096)).await;
     assert_eq!(long.code(), Code::NotFound);
     assert!(long.message().len() < 300);
-    // Beyond the largest message: refused by the transport, and the next call is answered.
+    // Larger than the largest message: the transport refuses it, and the next call is answered.
     assert_eq!(ask("x".repeat(5 << 20)).await.code(), Code::OutOfRange);
     assert_eq!(ask("no-such".into()).await.code(), Code::NotFound);
 }
@@ -377,7 +377,7 @@ async fn a_volume_carries_its_findings() {
     );
 }
 
-/// Run as root this tests the permission; as anyone else, the refusal.
+/// As root this tests the permission; as another user, the refusal.
 #[tokio::test]
 async fn acknowledging_needs_root_and_validates_its_arguments() {
     let served = Served::start(snapshot(0)).await;

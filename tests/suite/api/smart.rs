@@ -18,7 +18,7 @@ use tonic::Code;
 
 use super::fixture::{Served, channel, drive, finding, now, snapshot};
 
-/// sda with these findings; volume `a` stands on it alone, `b` on a mirror of sda and sdb.
+/// sda with these findings; volume `a` is on sda alone, `b` on a mirror of sda and sdb.
 fn with(reasons: &[(Reason, Severity, &str)]) -> (Snapshot, Drive) {
     let mut snapshot = snapshot(0);
     let (one, other) = (drive("sda", "S1").facts.id, drive("sdb", "S2").facts.id);

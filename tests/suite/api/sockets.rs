@@ -1,5 +1,5 @@
-//! Sockets: who takes which path, who may call, and what misbehaving clients can do to others
-//! (nothing).
+//! Sockets: their paths, permissions, and the effect of misbehaving clients on other clients
+//! (none).
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -221,15 +221,15 @@ async fn a_silent_connection_is_closed() {
         .unwrap();
     half.write_all(b"PRI * HT").await.unwrap();
     for stream in [&mut silent, &mut half] {
-        // The server's first frame (SETTINGS) may come; then the end.
+        // The server's first frame (SETTINGS) may arrive before the end.
         let mut bytes = Vec::new();
         let _ = within(30, stream.read_to_end(&mut bytes)).await;
     }
     served.client().await.node().await.unwrap();
 }
 
-/// As root the flood's own share is used up while others are served: here all is one uid, so others
-/// are those who came before.
+/// The flood uses up the quota of root while others are served. Here all clients have one uid, so
+/// the others are the earlier connections.
 #[tokio::test]
 async fn a_flood_of_connections_does_not_interrupt_existing_ones() {
     let limits = Limits {
@@ -251,7 +251,7 @@ async fn a_flood_of_connections_does_not_interrupt_existing_ones() {
     let mut last = last.try_clone().unwrap();
     let read = tokio::task::spawn_blocking(move || last.read(&mut [0; 1]));
     within(30, read).await.unwrap().ok();
-    // And when the flood is over, there is room again.
+    // After the flood there is capacity again.
     drop(flood);
     within(30, async {
         loop {

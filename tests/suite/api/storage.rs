@@ -1,5 +1,5 @@
-//! What the CSI shim asks of volumes of any driver: codes, figures with their times, and what it
-//! takes to say that something is not connected.
+//! The CSI shim's requests about volumes of any driver: codes, values with their times, and the
+//! conditions for "not connected".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ async fn statistics_come_from_memory_with_the_time_of_measurement() {
         (Some(1000), Some(100), false)
     );
     assert_eq!(usage.time.unwrap().seconds, now().as_second());
-    // The probe hangs: the old figures, with their old time.
+    // The probe hangs: the old values stay, with their old time.
     served.owner.redraw(|picture| {
         change_volume(picture, "a", |volume| {
             if let VolumeUsage::Mounted { stale, .. } = &mut volume.usage {
@@ -304,7 +304,7 @@ async fn io_is_in_progress_when_the_volumes_own_device_completes_some() {
             .unwrap();
         assert_eq!((answer.connected, answer.io_in_progress), (true, expected));
     }
-    // No sample is no look at the counters, and a reading that fails is no answer.
+    // Without a sample the counters are not read, and a failed reading is an error.
     assert!(
         !client
             .connectivity("d.example", vec!["a".into()], Duration::ZERO)

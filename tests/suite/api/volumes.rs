@@ -1,5 +1,5 @@
-//! The node's own volumes over the agent's socket: fields, codes, pages. The host is one that keeps
-//! records in memory, and has room; nothing is mounted.
+//! The node's own volumes over the agent socket: fields, codes, pages. The host keeps records in
+//! memory and has free space; nothing is mounted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

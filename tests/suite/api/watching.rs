@@ -16,7 +16,7 @@ async fn next(events: &mut Streaming<wire::WatchEvent>) -> wire::WatchEvent {
     within(30, events.message()).await.unwrap().unwrap()
 }
 
-/// Everything up to SNAPSHOT_END; the names of the drives in it.
+/// Reads up to SNAPSHOT_END; returns the names of the drives.
 async fn first_picture(events: &mut Streaming<wire::WatchEvent>) -> Vec<String> {
     assert_eq!(next(events).await.change(), Change::SnapshotBegin);
     rest_of_picture(events).await
@@ -69,7 +69,7 @@ async fn a_watch_resumes_after_its_revision_or_starts_again() {
     let mut events = client.watch(seen).await.unwrap();
     let event = next(&mut events).await;
     assert_eq!((event.revision, event.change()), (missed, Change::Added));
-    // From before the daemon's start.
+    // A revision from before the daemon's start.
     let mut events = client.watch(7).await.unwrap();
     assert_eq!(
         first_picture(&mut events).await,
@@ -82,7 +82,7 @@ async fn a_slow_watcher_gets_a_new_snapshot_and_others_are_not_delayed() {
     let served = Served::start(snapshot(0)).await;
     let mut slow = served.client().await.watch(0).await.unwrap();
     first_picture(&mut slow).await;
-    // Far more than the broadcast, the queue and the connection's window hold, without a reader.
+    // Without a reader: far more than the broadcast, the queue and the connection's window hold.
     let mut big = drive("sdz", "S9");
     big.health_unknown_why = "x".repeat(100_000);
     for n in 0..200 {
@@ -124,7 +124,7 @@ async fn a_watcher_that_never_reads_is_dropped() {
     let served = Served::with(picture, limits).await;
     let client = served.client().await;
     let stalled = client.watch(0).await.unwrap();
-    // Its place is free again without its having gone.
+    // Its slot becomes free although the client has not disconnected.
     within(60, async {
         loop {
             match served.client().await.watch(0).await {

@@ -1,9 +1,9 @@
-//! Every path that a crate's source mentions, with what its first segment stands for.
-//! In: a folder with `lib.rs`. Out: references. Knows nothing of the rules.
+//! Every path in a crate's source, with the meaning of its first segment.
+//! In: a folder with `lib.rs`. Out: references. The module does not depend on the rules.
 //!
-//! Names are looked up as the compiler does it, as far as imports go: `use` trees and their
-//! aliases, modules, glob imports of the crate's own modules, imports inside functions. Paths are
-//! found in the arguments of macros and attributes, too.
+//! Names are resolved as in the compiler, for imports: `use` trees and their aliases, modules, glob
+//! imports of the crate's own modules, imports inside functions. Paths in the arguments of macros
+//! and attributes are also found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,27 +12,27 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Item, UseTree};
 
-/// One path somewhere in the source.
+/// One path in the source.
 #[derive(Debug)]
 pub struct Reference {
-    /// Below the folder's parent.
+    /// The path relative to the folder's parent.
     pub file: PathBuf,
     pub line: usize,
-    /// Where it stands: `model::smart::parse`.
+    /// The module that contains the path: `model::smart::parse`.
     pub module: String,
-    /// What it names, from the beginning: `crate::host::sys::Call`, `std::fs`.
+    /// The resolved path: `crate::host::sys::Call`, `std::fs`.
     pub path: String,
-    /// The same, where re-exports within the crate are followed.
+    /// The same path after following re-exports within the crate.
     pub means: String,
 }
 
-/// Whether the path is `prefix` or something in it.
+/// Whether the path is `prefix` or an item in it.
 pub fn is_within(path: &str, prefix: &str) -> bool {
     path.strip_prefix(prefix)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// The line of the first `unsafe` in the file, comments aside.
+/// The line of the first `unsafe` in the file outside comments.
 pub fn first_unsafe(file: &Path) -> Option<usize> {
     fn find(tokens: TokenStream) -> Option<usize> {
         tokens.into_iter().find_map(|token| match token {
@@ -47,7 +47,7 @@ pub fn first_unsafe(file: &Path) -> Option<usize> {
 
 type Segments = Vec<String>;
 
-/// What a `use` brings into a scope.
+/// The names that a `use` adds to a scope.
 #[derive(Default)]
 struct Imports {
     /// Name in the scope → path as written.
@@ -56,11 +56,11 @@ struct Imports {
 }
 
 struct Module {
-    /// Below the crate's root.
+    /// The path below the crate's root.
     path: Segments,
     file: PathBuf,
     items: Vec<Item>,
-    /// Of its items, without imports.
+    /// The names of its items, without imports.
     declared: BTreeSet<String>,
     children: BTreeSet<String>,
     imports: Imports,
@@ -68,9 +68,9 @@ struct Module {
 
 pub struct Source {
     pub references: Vec<Reference>,
-    /// That `lib.rs` declares.
+    /// The modules that `lib.rs` declares.
     pub top_modules: Vec<String>,
-    /// Every module, and what it declares or imports: `model::ids::DriveId`.
+    /// Every module with its declared or imported names: `model::ids::DriveId`.
     names: BTreeSet<String>,
 }
 
@@ -108,7 +108,7 @@ impl Source {
         }
     }
 
-    /// Whether there is such a module, or such an item or import in a module.
+    /// Whether this module, or this item or import in a module, exists.
     pub fn exists(&self, path: &str) -> bool {
         self.names.contains(path)
     }
@@ -122,7 +122,7 @@ fn read_file(file: &Path, folder: &Path, path: Segments, modules: &mut BTreeMap<
     read_items(parsed.items, file, folder, path, modules);
 }
 
-/// `folder` has the files of the modules that are declared here.
+/// `folder` contains the files of the modules that are declared here.
 fn read_items(
     items: Vec<Item>,
     file: &Path,
@@ -202,7 +202,7 @@ impl Imports {
 
 struct Import {
     path: Segments,
-    /// In the scope; a glob has none.
+    /// The name in the scope; a glob has none.
     name: Option<String>,
     line: usize,
 }
@@ -259,16 +259,16 @@ fn expand(item: &syn::ItemUse) -> Vec<Import> {
 struct Reader<'s> {
     modules: &'s BTreeMap<Segments, Module>,
     module: &'s Module,
-    /// Of the blocks around, the innermost last.
+    /// The imports of the enclosing blocks, the innermost last.
     scopes: Vec<Imports>,
     base: &'s Path,
     references: &'s mut Vec<Reference>,
 }
 
-/// Deeper than any chain of imports of imports.
+/// More than the length of any chain of imports.
 const DEPTH: usize = 16;
 
-/// A path as it is written in a module, from the beginning: `crate`, or the name of another crate.
+/// Resolves a path in a module to a path from `crate` or from another crate's name.
 fn resolve(
     modules: &BTreeMap<Segments, Module>,
     module: &Module,
@@ -328,7 +328,7 @@ fn resolve(
     if module.children.contains(first) || module.declared.contains(first) {
         return in_crate(&module.path, written);
     }
-    // Through `use super::*` and its like.
+    // Imports such as `use super::*`.
     for glob in scopes
         .iter()
         .rev()
@@ -356,7 +356,7 @@ fn resolve(
     written.to_vec()
 }
 
-/// Where re-exports lead.
+/// Follows re-exports.
 fn follow(modules: &BTreeMap<Segments, Module>, path: &[String]) -> Segments {
     let mut path = path.to_vec();
     for _ in 0..DEPTH {
@@ -399,7 +399,7 @@ impl Reader<'_> {
         });
     }
 
-    /// Paths among tokens that are not parsed: of macros and attributes.
+    /// Finds paths in unparsed tokens of macros and attributes.
     fn add_tokens(&mut self, tokens: TokenStream, strings_too: bool) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let is_colon = |at: usize| matches!(tokens.get(at), Some(TokenTree::Punct(mark)) if mark.as_char() == ':');
@@ -415,8 +415,8 @@ impl Reader<'_> {
                                 path.push(word.to_string());
                                 at += 3;
                             }
-                            // `a::{b, c::d}`: each of them. What stands there is also a list of
-                            // paths of its own, which is never more than what is used.
+                            // `a::{b, c::d}`: each of them. The group's contents are also checked
+                            // as separate paths, which adds only paths that are used.
                             Some(TokenTree::Group(group))
                                 if group.delimiter() == Delimiter::Brace =>
                             {
@@ -473,7 +473,7 @@ impl<'s> Visit<'s> for Reader<'_> {
     }
 
     fn visit_path(&mut self, path: &'s syn::Path) {
-        // A name alone was imported, which is looked at there, or is its own.
+        // A single name is imported, and checked at its import, or is declared locally.
         if path.segments.len() > 1 {
             let line = path.segments[0].ident.span().start().line;
             self.add(&segments(path), line);

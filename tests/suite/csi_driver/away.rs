@@ -1,5 +1,5 @@
-//! What callers hear while the daemon is away, hangs, does not know or is too new: an error, soon,
-//! and never "healthy".
+//! Results for callers while the daemon is absent, hangs, has no data or is too new: an early
+//! error, and never "healthy".
 
 use diskvitals::api::wire as daemon;
 use diskvitals::csi::wire;
@@ -16,7 +16,7 @@ async fn health(shim: &Shim) -> Result<wire::VolumeHealth, Status> {
     };
     let began = Instant::now();
     let answer = shim.node().node_get_volume_health(request).await;
-    // A second is the promise; the rest is for a loaded machine's scheduling.
+    // The guarantee is one second; the rest is for a loaded machine's scheduling.
     assert!(
         began.elapsed() < Duration::from_secs(3),
         "{:?}",
@@ -73,14 +73,14 @@ async fn health_calls_are_unavailable_within_a_second_while_the_daemon_is_down_a
         assert_eq!(status.expect("away").code(), Code::Unavailable);
     }
     assert!(asked.elapsed() < Duration::from_secs(4));
-    // Probe does not follow: restarting the shim would not help. Readiness does.
+    // Probe stays ready, because a restart of the shim would not help. Readiness changes.
     shim.ready().await;
     awaited("readiness is lost", async || {
         (serving(&shim).await == 2).then_some(())
     })
     .await;
     shim.daemon.come();
-    // A call makes the shim look at once.
+    // A call makes the shim reconnect at once.
     awaited("health is known again", async || health(&shim).await.ok()).await;
     assert_eq!(serving(&shim).await, 1);
 }

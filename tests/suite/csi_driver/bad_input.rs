@@ -1,5 +1,5 @@
-//! Whatever is wrong with a request: CSI's status code, a message that names the field, and nothing
-//! asked of the daemon that changes anything.
+//! For every invalid request: CSI's status code, a message that names the field, and no daemon
+//! request that changes anything.
 
 use diskvitals::csi::wire;
 use tonic::Code;
@@ -8,7 +8,7 @@ use super::*;
 
 const PATH: &str = "/k/p";
 
-/// Nothing was changed.
+/// Checks that nothing was changed.
 #[track_caller]
 fn untouched(shim: &Shim) {
     let state = shim.daemon.state();
@@ -216,7 +216,7 @@ async fn unknown_volume_ids_of_any_form_are_not_found() {
             Code::NotFound,
             "volume_id",
         );
-        // Deleted already.
+        // The volume is deleted already.
         controller
             .delete_volume(wire::DeleteVolumeRequest {
                 volume_id: id.into(),

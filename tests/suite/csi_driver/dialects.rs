@@ -1,4 +1,4 @@
-//! Golden answers in the words of CSI 1.12 and of 1.13, and what is announced of them.
+//! Golden answers for CSI 1.12 and for 1.13, and the capabilities announced for each.
 
 use diskvitals::api::wire as daemon;
 use diskvitals::csi::wire;
@@ -66,7 +66,7 @@ async fn the_announced_capabilities_are_those_of_the_csi_version() {
             vec![1, 3, 4, 12, 13, 16, 17],
         ),
     ] {
-        // Capabilities are known without a daemon.
+        // Capabilities do not need a daemon.
         let shim = Shim::alone(&arguments).await;
         assert_eq!(
             (node_can(&shim).await, controller_can(&shim).await),
@@ -217,7 +217,7 @@ async fn csi_1_13_gets_statuses_worst_first_and_no_condition() {
         .expect("an answer")
         .into_inner();
     assert_eq!((stats.usage.len(), stats.volume_condition), (2, None));
-    // Without any path, as csi-sanity asks, and with those of the kubelet.
+    // Without any path, as csi-sanity calls, and with the kubelet's paths.
     for (publish, staging) in [("", ""), ("/p", "/s")] {
         let request = wire::NodeGetVolumeHealthRequest {
             volume_id: "dv-1".into(),

@@ -1,5 +1,5 @@
-//! A daemon that is told what to say: the services of the agent's socket over values, which can
-//! hang, vanish and come back.
+//! A fake daemon: the services of the agent socket with configured answers, which can hang, vanish
+//! and come back.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,21 +20,21 @@ use tonic::{Request, Response, Status};
 /// The configured answers.
 #[derive(Default)]
 pub struct State {
-    /// By handle.
+    /// Indexed by handle.
     pub provided: BTreeMap<String, wire::ProvidedVolume>,
-    /// The picture of the node, by driver and handle.
+    /// The snapshot of the node, by driver and handle.
     pub volumes: BTreeMap<(String, String), wire::Volume>,
-    /// By handle and path.
+    /// Indexed by handle and path.
     pub usage: BTreeMap<(String, String), wire::VolumeUsageAnswer>,
-    /// How often usage is not there yet.
+    /// How many requests find no usage yet.
     pub late: u32,
     pub pool: wire::Pool,
     pub faults: Vec<wire::StorageFault>,
-    /// How many revisions of the API it is ahead.
+    /// The number of API revisions that the fake is ahead.
     pub ahead: u32,
-    /// An answer to whatever changes something.
+    /// The error for every call that changes something.
     pub refusal: Option<Status>,
-    /// What was asked for, as it came.
+    /// The received requests, unchanged.
     pub created: Vec<wire::CreateRequest>,
     pub staged: Vec<wire::StageRequest>,
     pub published: Vec<wire::PublishRequest>,
@@ -48,12 +48,12 @@ pub struct Fake {
     state: Arc<Mutex<State>>,
     hung: watch::Sender<bool>,
     socket: PathBuf,
-    /// Of its own: what runs in it ends with it, as a killed process does.
+    /// A separate runtime: its tasks end with it, as in a killed process.
     process: Option<Runtime>,
 }
 
 impl Fake {
-    /// Not there yet.
+    /// Creates the fake without starting it.
     pub fn new(dir: &Path) -> Fake {
         Fake {
             state: Arc::default(),
@@ -88,7 +88,7 @@ impl Fake {
         self.process = Some(process);
     }
 
-    /// As if it had been killed: no connection is left, and no socket.
+    /// Simulates a kill: closes all connections and removes the socket.
     pub fn vanish(&mut self) {
         if let Some(process) = self.process.take() {
             process.shutdown_background();
@@ -96,7 +96,7 @@ impl Fake {
         std::fs::remove_file(&self.socket).expect("removed");
     }
 
-    /// Takes calls and does not answer.
+    /// Accepts calls and does not answer.
     pub fn hang(&self, hung: bool) {
         self.hung.send_replace(hung);
     }
@@ -121,7 +121,7 @@ impl Service {
         &self,
         answer: impl FnOnce(&mut State) -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
-        // An error: the test is over.
+        // An error means that the test has ended.
         let _ = self.hung.clone().wait_for(|hung| !*hung).await;
         answer(&mut self.state.lock().expect("no panic")).map(Response::new)
     }
@@ -146,7 +146,7 @@ fn provided(state: &State, handle: &str) -> Result<wire::ProvidedVolume, Status>
         .ok_or_else(|| Status::not_found(format!("handle: no volume `{handle}`")))
 }
 
-/// One page of `entries`, by position.
+/// One page of `entries`, by index.
 fn page<T>(entries: Vec<T>, size: usize, token: &str) -> (Vec<T>, String) {
     let from: usize = if token.is_empty() {
         0

@@ -1,4 +1,4 @@
-//! A volume's life: what the daemon is asked for, and what the caller hears.
+//! The life of a volume: the requests to the daemon, and the results for the caller.
 
 use diskvitals::api::wire as daemon;
 use diskvitals::csi::wire;
@@ -224,7 +224,7 @@ async fn the_daemons_errors_are_forwarded_with_code_and_message() {
             "held by pod ns/n",
         );
     }
-    // What the two programs have to settle between them is no mistake of the caller's.
+    // Problems between the two programs are not the caller's error.
     for (code, words) in [
         (Code::PermissionDenied, "allow_uids"),
         (Code::Unimplemented, "older than this diskvitals-csi"),

@@ -1,4 +1,4 @@
-//! Lists in pages, and tokens that are not ours.
+//! Paged lists, and foreign tokens.
 
 use diskvitals::api::wire as daemon;
 use diskvitals::csi::wire;

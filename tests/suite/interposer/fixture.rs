@@ -1,4 +1,4 @@
-//! An upstream with configured answers, a witness with configured knowledge, and a caller.
+//! An upstream with configured answers, a fake daemon with configured health, and a caller.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -42,10 +42,10 @@ pub const HEALTH: EnabledHealthApis = EnabledHealthApis {
     condition: false,
     health: true,
 };
-/// For a loaded machine; nothing waits so long when all is well.
+/// For a loaded machine; a passing test never waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why the upstream ends a stream.
+/// The reason why the upstream ends a stream.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the caller's body")]
@@ -60,7 +60,7 @@ pub type Body = UnsyncBoxBody<Bytes, Error>;
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Error>> + Send>>;
 type Handler = Arc<dyn Fn(Request<Incoming>) -> Answer + Send + Sync>;
 
-/// A body of these frames, without a content length.
+/// A body with these frames, without a content length.
 pub fn body(chunks: Vec<Bytes>, trailers: Option<HeaderMap>) -> Body {
     let frames = chunks
         .into_iter()
@@ -69,7 +69,7 @@ pub fn body(chunks: Vec<Bytes>, trailers: Option<HeaderMap>) -> Body {
     StreamBody::new(tokio_stream::iter(frames.map(Ok::<_, Error>))).boxed_unsync()
 }
 
-/// A body that is sent as it comes.
+/// A body that is sent as the channel receives it.
 pub fn channel() -> (mpsc::Sender<Result<Frame<Bytes>, Error>>, Body) {
     let (sender, receiver) = mpsc::channel(1);
     (
@@ -97,7 +97,7 @@ pub fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         .collect()
 }
 
-/// An upstream driver; ends, connections included, when it is dropped.
+/// An upstream driver; dropping it also closes its connections.
 pub struct Upstream {
     pub connections: Arc<AtomicUsize>,
     task: JoinHandle<()>,
@@ -144,13 +144,13 @@ pub fn handler<F: Future<Output = Result<Response<Body>, Error>> + Send + 'stati
     Arc::new(move |request| Box::pin(answer(request)))
 }
 
-/// The answer of a driver to a call: a message, or a status.
+/// A driver's result for a call: a message or a status.
 pub type Said = Result<Vec<u8>, Code>;
-/// Calls and messages, in their order.
+/// Received calls and messages, in order.
 pub type Asked = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// A driver that answers each call as the table says, and all others with UNIMPLEMENTED. Tells what
-/// it was asked.
+/// A driver that answers each call from the table, and all others with UNIMPLEMENTED. It records
+/// the calls.
 pub fn driver(said: &[(&'static str, Said)]) -> (Handler, Asked) {
     let mut table: HashMap<&'static str, Said> = said.iter().cloned().collect();
     let name = [&[0x0a, 11][..], b"example.com"].concat();
@@ -206,7 +206,7 @@ pub fn answer(said: &Said) -> Response<Body> {
     response
 }
 
-/// What the daemon would say.
+/// The daemon's configured answers.
 #[derive(Default)]
 pub struct Known {
     pub volumes: HashMap<String, VolumeHealth>,
@@ -220,7 +220,7 @@ pub struct Known {
 pub struct Fake {
     pub known: Mutex<Known>,
     pub told: watch::Sender<Vec<(String, LifecycleEvent)>>,
-    /// How often the list was asked for.
+    /// The number of requests for the list.
     pub looks: watch::Sender<usize>,
 }
 
@@ -287,7 +287,7 @@ impl HealthSource for Fake {
     }
 }
 
-/// The interposer, and the way to it.
+/// The interposer, and its connections.
 pub struct Setup {
     pub witness: Arc<Fake>,
     connections: mpsc::Sender<io::Result<UnixStream>>,
@@ -364,7 +364,7 @@ impl Caller {
         self.sender.send_request(request).await
     }
 
-    /// A call of one message each way.
+    /// A unary call.
     pub async fn call(&mut self, call: &str, message: &[u8]) -> Result<Vec<u8>, (Code, String)> {
         let mut request = Request::new(body(vec![framed(message)], None));
         *request.method_mut() = http::Method::POST;

@@ -1,4 +1,4 @@
-//! Health in the upstream's answers, and instead of them.
+//! Health that is merged into the upstream's answers or replaces them.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const NODE_HEALTH: &str = "Node/NodeGetVolumeHealth";
 const CONTROLLER_HEALTH: &str = "Controller/ControllerGetVolumeHealth";
 const STORAGE: &str = "Node/NodeGetStorageHealth";
 
-/// …GetCapabilitiesResponse; alike on both services.
+/// …GetCapabilitiesResponse; both services have the same format.
 fn announcing(numbers: &[i32]) -> Vec<u8> {
     let one = |number: &i32| wire::ControllerServiceCapability {
         r#type: Some(wire::controller_service_capability::Type::Rpc(
@@ -147,7 +147,7 @@ async fn each_csi_version_announces_its_own_capabilities_once() {
     let _upstream = setup.upstream(handler);
     let mut caller = setup.caller().await;
     assert_eq!(caller.call(NODE_CAPABILITIES, b"").await, Ok(all));
-    // Neither LIST_VOLUMES nor GET_VOLUME could carry a condition.
+    // No condition is possible without LIST_VOLUMES or GET_VOLUME.
     assert_eq!(
         caller.call(CONTROLLER_CAPABILITIES, b"").await,
         Ok(announcing(&[1, 2, 16, 17]))
@@ -262,8 +262,8 @@ async fn a_daemon_that_hangs_delays_no_answer_of_the_upstream() {
 async fn statistics_are_answered_locally_where_the_upstream_has_none() {
     for said in [Err(Code::Unimplemented), Err(Code::InvalidArgument)] {
         let setup = Setup::new(BOTH);
-        // A refusal other than UNIMPLEMENTED is no word on the matter from a driver that does not
-        // announce the call.
+        // If a driver does not announce the call, any error other than UNIMPLEMENTED is also
+        // ignored.
         let (handler, _) = driver(&[(STATS, said), (NODE_CAPABILITIES, Ok(announcing(&[1])))]);
         let _upstream = setup.upstream(handler);
         let mut caller = setup.caller().await;

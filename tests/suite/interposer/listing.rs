@@ -1,4 +1,4 @@
-//! Lists: conditions in the upstream's, and the volumes of which only we know something.
+//! Lists: conditions in the upstream's lists, and volumes that only the daemon reports.
 
 use diskvitals::csi::interposer::health_source::{
     HealthErrorType, HealthStatus, ListedVolume, VolumeCondition, VolumeHealth,
@@ -107,7 +107,7 @@ async fn the_local_list_is_paged_where_the_upstream_has_none() {
 #[tokio::test]
 async fn local_entries_follow_the_upstreams_pages() {
     let setup = Setup::new(BOTH);
-    // Two pages, of two volumes and of one, with a status of the driver's own each.
+    // Two pages, with two volumes and one volume; each volume has a status from the driver.
     let _upstream = setup.upstream(handler(|request| async move {
         let call = request.uri().path().to_owned();
         let message = request.into_body().collect().await?.to_bytes();

@@ -1,4 +1,4 @@
-//! What passes: everything, both ways, as it was.
+//! All forwarded data, in both directions, is unchanged.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::fixture::{
     BOTH, Body, Error, PATIENCE, Setup, answer, body, channel, driver, framed, handler, headers,
 };
 
-/// One side of an exchange.
+/// One direction of an exchange.
 #[derive(Clone, Debug, PartialEq)]
 struct Side {
     headers: HeaderMap,
@@ -70,7 +70,7 @@ fn metadata() -> impl Strategy<Value = HeaderMap> {
     })
 }
 
-/// Bytes that are no messages, or messages of anything.
+/// Bytes that are not messages, or arbitrary messages.
 fn data() -> impl Strategy<Value = Vec<u8>> {
     let junk = prop::collection::vec(any::<u8>(), 0..2000);
     prop_oneof![
@@ -96,7 +96,7 @@ fn path() -> impl Strategy<Value = String> {
         "/[A-Za-z0-9._-]{1,20}/[A-Za-z0-9]{1,20}",
         "/csi\\.v1\\.(Node|Controller|Identity|Future)/[A-Za-z]{1,20}",
         Just("/csi.v1.Node/NodeExpandVolume".to_owned()),
-        // Looked into, and left as they are: nothing of these answers has a status.
+        // These answers are decoded and stay unchanged, because they contain no status.
         Just("/csi.v1.Node/NodeGetVolumeStats".to_owned()),
         Just("/csi.v1.Node/NodeStageVolume".to_owned()),
         Just("/csi.v1.Node/NodeGetCapabilities".to_owned()),
@@ -106,7 +106,7 @@ fn path() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What the upstream is to say, and what it was asked: method and URI, and all else.
+/// The upstream's configured answer, and the received request: method, URI, and the rest.
 #[derive(Default)]
 struct Exchange {
     said: Option<Side>,
@@ -132,7 +132,7 @@ fn whatever_is_sent_arrives_unchanged_both_ways() {
                     .get("user-agent")
                     .is_some_and(|agent| agent == "diskvitals-csi")
                 {
-                    // The interposer's own question, for the driver's name.
+                    // The interposer's own request for the driver's name.
                     return Ok(answer(&Err(Code::Unavailable)));
                 }
                 let seen = Side::of(head.headers, incoming).await;
@@ -182,7 +182,7 @@ async fn ten_megabytes_pass_both_ways_also_through_calls_that_are_looked_into() 
         Ok(Response::new(body(vec![data], Some(trailers))))
     }));
     let mut caller = setup.caller().await;
-    // A field that CSI does not have, so that the message can be read.
+    // A field that CSI does not define, so that the message is valid.
     let filler = vec![0x2a; 10 << 20];
     let message = [&[0xc2, 0x3e, 0x80, 0x80, 0x80, 0x05][..], &filler].concat();
     for call in [
@@ -206,7 +206,7 @@ async fn ten_megabytes_pass_both_ways_also_through_calls_that_are_looked_into() 
 #[tokio::test]
 async fn streams_flow_both_ways_at_once() {
     let setup = Setup::new(BOTH);
-    // Each message comes back before the next is sent.
+    // Each message returns before the next is sent.
     let _upstream = setup.upstream(handler(|request| async move {
         let (sender, answer) = channel();
         let mut incoming = request.into_body();
@@ -216,7 +216,7 @@ async fn streams_flow_both_ways_at_once() {
                     return;
                 }
             }
-            // The caller may have gone.
+            // The caller may have disconnected.
             let _ = sender
                 .send(Ok(Frame::trailers(headers(&[("grpc-status", "0")]))))
                 .await;
@@ -246,12 +246,12 @@ async fn streams_flow_both_ways_at_once() {
     );
 }
 
-/// Tells when it is dropped.
+/// Sends its name when it is dropped.
 struct Dropped(mpsc::UnboundedSender<&'static str>, &'static str);
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        // The test may be over.
+        // The test may have ended.
         let _ = self.0.send(self.1);
     }
 }
@@ -290,7 +290,7 @@ async fn a_cancelled_call_is_cancelled_at_the_upstream() {
                 .await
                 .map(drop)
         });
-        // The name of the driver is asked as well.
+        // The interposer also requests the driver's name.
         while tokio::time::timeout(PATIENCE, happened.recv())
             .await
             .expect("in time")

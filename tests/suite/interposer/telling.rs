@@ -1,4 +1,4 @@
-//! The notifications to the daemon about calls that pass, and about those that do not.
+//! Notifications to the daemon about calls that pass through the interposer, and about bypasses.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -136,7 +136,7 @@ async fn a_driver_that_is_reached_past_the_interposer_is_detected_and_reported()
             health: told,
         }
     };
-    // Before the first look, which needs the driver's name.
+    // Set before the first poll, which needs the driver's name.
     setup.witness.known.lock().expect("whole").listed = vec![here("older")];
     let _upstream = setup.upstream(handler);
     let mut caller = setup.caller().await;
@@ -201,8 +201,7 @@ impl<'a> MakeWriter<'a> for Lines {
     }
 }
 
-/// Of every module, at the finest level, with answers that cannot be read and a daemon that is
-/// away.
+/// Logs every module at the finest level, with undecodable answers and an absent daemon.
 #[tokio::test]
 async fn no_secret_of_a_request_reaches_a_log() {
     let lines = Lines::default();
@@ -237,7 +236,7 @@ async fn no_secret_of_a_request_reaches_a_log() {
     }
     .encode_to_vec();
     for call in calls {
-        // Refused or not, it went by.
+        // The call passed, whether it was refused or not.
         let _ = caller.call(call, &stage).await;
     }
     assert!(

@@ -1,4 +1,4 @@
-//! The daemon comes, goes and stays away.
+//! The daemon starts, stops and stays absent.
 
 use super::*;
 
@@ -72,13 +72,13 @@ fn without_a_daemon_the_node_is_never_called_healthy() {
             .all(|condition| condition["status"] == "Unknown")
     );
     drop(state);
-    // Since when it is so, only a reporter before this one can know.
+    // Only an earlier reporter can have recorded the start of this state.
     let _daemon = started(&scene);
     scene.until_status("True");
     assert_only_the_drive_is_news(&scene);
 }
 
-/// Events are published in order: when a new one is there, all before it are.
+/// Events are published in order: a new event implies all earlier ones.
 fn assert_only_the_drive_is_news(scene: &Scene) {
     scene.break_drive();
     scene.until_told(&format!("Node {NODE} Warning SmartFailing"));

@@ -1,4 +1,4 @@
-//! The program itself, as it is started in a pod, but with a kubeconfig.
+//! The program itself, started as in a pod but with a kubeconfig.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -88,7 +88,7 @@ fn a_failing_drive_is_published_once_to_node_pod_and_claim_over_restarts_of_the_
             (&Value::from(NODE), &Value::from("diskvitals.io/report"))
         );
     }
-    // No right that the chart does not give was needed.
+    // The requests needed no right that the chart does not grant.
     assert!(state.asked.iter().all(
         |asked| asked.method == "POST" || asked.path.starts_with("/api/v1/persistentvolumes/")
     ));
@@ -135,7 +135,7 @@ fn the_condition_follows_the_drive_and_keeps_the_time_of_its_transition_over_a_r
         (&again["status"], &again["lastTransitionTime"]),
         (&failing["status"], &failing["lastTransitionTime"])
     );
-    // The other conditions are the kubelet's, and no event was asked for.
+    // The other conditions belong to the kubelet, and no events were requested.
     let state = scene.server.state();
     assert!(
         state

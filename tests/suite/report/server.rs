@@ -1,5 +1,5 @@
-//! An API server as small as can be: it keeps events, one node's conditions and PersistentVolumes,
-//! records its requests, and fails as configured.
+//! A minimal API server: it stores events, one node's conditions and PersistentVolumes, records its
+//! requests, and fails as configured.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 
 pub const NODE: &str = "worker-1";
 
-/// What one request gets in the place of an answer.
+/// The result of a request instead of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Status {
@@ -27,11 +27,11 @@ pub enum Fault {
         reason: &'static str,
         retry_after_seconds: Option<u32>,
     },
-    /// 503 of something that is before the API server, in JSON of its own.
+    /// A 503 from a proxy in front of the API server, in its own JSON format.
     Stranger,
-    /// No answer, ever.
+    /// Never answers.
     Silence,
-    /// The connection ends in the middle.
+    /// The connection ends in the middle of the answer.
     Break,
 }
 
@@ -49,15 +49,15 @@ pub struct Asked {
 #[derive(Default)]
 pub struct State {
     pub asked: Vec<Asked>,
-    /// By namespace and name, as they were made.
+    /// The events by namespace and name, in order of creation.
     pub events: BTreeMap<(String, String), Value>,
     pub conditions: Vec<Value>,
-    /// By name: the claim's namespace.
+    /// The namespace of each claim, by name.
     pub claims: BTreeMap<String, String>,
-    /// For the next requests, and then for all.
+    /// Faults for the next requests; the field below is for all requests.
     pub faults: VecDeque<Fault>,
     pub always: Option<Fault>,
-    /// For all paths that contain this.
+    /// The fault for all paths that contain this text.
     pub of_path: Option<(&'static str, Fault)>,
 }
 
@@ -86,14 +86,14 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// Connections are refused from here on.
+    /// Stops the server: connections are refused from here on.
     pub fn go(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 
-    /// At the same address as before.
+    /// Starts the server again at the same address.
     pub fn come(&mut self) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -105,7 +105,7 @@ impl Server {
             loop {
                 match TcpListener::bind(self.address).await {
                     Ok(listener) => break listener,
-                    // The one before may still be going.
+                    // The old listener may still be closing.
                     Err(error) => assert!(Instant::now() < end, "{error}"),
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -119,7 +119,7 @@ impl Server {
                 let state = state.clone();
                 tokio::spawn(async move {
                     let service = service_fn(move |request| answer(state.clone(), request));
-                    // It ends as the test wants it to.
+                    // The test ends the connection.
                     let _ = http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -129,7 +129,7 @@ impl Server {
         self.runtime = Some(runtime);
     }
 
-    /// Sorted: kind and name of what it is about, type, reason.
+    /// The events, sorted: kind and name of their object, type, reason.
     pub fn told(&self) -> Vec<String> {
         let line = |event: &Value| {
             let regarding = &event["regarding"];
@@ -150,7 +150,7 @@ impl Server {
         told
     }
 
-    /// The condition as it stands.
+    /// The current condition.
     pub fn condition(&self) -> Option<Value> {
         self.state()
             .conditions
@@ -263,7 +263,7 @@ impl State {
     }
 
     fn event(&mut self, namespace: &str, event: &Value) -> (u16, Value) {
-        // As the API server does (pkg/apis/core/validation/events.go).
+        // The same checks as in the API server (pkg/apis/core/validation/events.go).
         let missing = [
             "reportingController",
             "reportingInstance",

@@ -1,4 +1,4 @@
-//! An API server that fails, is overloaded, is silent, refuses, or is not there.
+//! An API server that fails, is overloaded, silent or absent, or refuses requests.
 
 use std::collections::BTreeSet;
 
@@ -81,7 +81,7 @@ fn every_api_server_error_is_retried_and_each_event_published_once() {
             .find(|later| later.body["metadata"]["name"] == made.body["metadata"]["name"]);
         assert!(again.is_none(), "told once more: {again:#?}");
     }
-    // Nor under another name.
+    // The event does not exist with another name either.
     let state = scene.server.state();
     let line = |event: &Value| {
         let note = event["note"]
@@ -102,7 +102,7 @@ fn every_api_server_error_is_retried_and_each_event_published_once() {
     assert_eq!(lines.len(), state.events.len(), "{:#?}", state.events);
 }
 
-/// 40 ms, doubled: half to all of it is waited.
+/// The delay is 40 ms, doubled each time; the reporter waits half to all of it.
 fn assert_ever_rarer(asked: &[Asked]) {
     let gaps: Vec<Duration> = asked.windows(2).map(|two| two[1].at - two[0].at).collect();
     for (number, gap) in gaps.iter().enumerate().take(5) {
@@ -124,7 +124,7 @@ fn retries_back_off_and_obey_retry_after() {
         Some(posts(&scene)).filter(|posts| posts.len() >= 6)
     });
     assert_ever_rarer(&asked);
-    // It is still the first: what waits keeps its order.
+    // The event is still the first: waiting events keep their order.
     assert!(
         asked.iter().all(
             |asked| asked.body["metadata"]["name"] == posts(&scene)[0].body["metadata"]["name"]
@@ -158,7 +158,7 @@ fn a_rejected_event_is_dropped_and_the_next_is_published() {
         .push_back(status(422, "Invalid"));
     scene.break_drive();
     scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
-    // The node's came first.
+    // The node's events come first.
     let asked = posts(&scene);
     assert_eq!(
         (asked[0].code, asked[0].body["regarding"]["kind"].as_str()),

@@ -1,9 +1,9 @@
-//! Who is asked, how often, with what; and a node without a usable smartctl.
+//! Queries: which drives, how often, with which options; and a node without a usable smartctl.
 
 use super::host::{Host, OFTEN, pause, sas, sata, state};
 use crate::smartctl::{Ata, Scsi, without_smart};
 
-/// The source has reported that it cannot work, and why; no drive is affected.
+/// The source reports the reason why it cannot work; no drive is affected.
 fn no_smartctl(settings: &str, why: &str, prepare: impl FnOnce(&Host)) {
     let host = Host::new(OFTEN);
     prepare(&host);
@@ -25,7 +25,7 @@ fn no_smartctl(settings: &str, why: &str, prepare: impl FnOnce(&Host)) {
                 .is_some_and(|drive| drive["health"] == "HEALTH_GOOD")
         })
     });
-    // It stays so. Nothing announces what does not come.
+    // The state does not change. No event announces that, so the test waits.
     pause(2000);
     for drive in drives {
         let drive = daemon.drive(drive).expect("a drive");
@@ -99,7 +99,7 @@ fn no_drive_is_asked_twice_at_a_time_and_two_drives_at_most() {
     }
     let daemon = host.started();
     for _ in 0..10 {
-        // Everybody wants to know, all the time.
+        // Refresh requests arrive continuously.
         daemon.ask(&["refresh"]).expect("asked");
         pause(150);
     }
@@ -190,7 +190,8 @@ fn changed_limits_and_overrides_take_effect_without_a_restart() {
         daemon.finding("sdb", "ReallocatedSectors").is_some(),
         "of the other it is still told"
     );
-    // `ignore`: the drive is not polled, except for a poll that was planned before the file was read.
+    // `ignore`: the drive is not polled, except for a poll that was planned before the file was
+    // read.
     host.configure_also("[[smart.override]]\nserial = \"ZL200000\"\ndevice_type = \"ignore\"\n");
     let polls = || (host.polls("/dev/sda"), host.polls("/dev/sdb"));
     let mut before = polls();

@@ -1,5 +1,5 @@
-//! A recorded host with three drives that report SMART data (`sda` SATA, `sdb` SAS, `nvme0n1`), the
-//! daemon on it, and waiting.
+//! A recorded host with three drives that report SMART data (`sda` SATA, `sdb` SAS, `nvme0n1`), its
+//! daemon, and functions that wait.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,17 +12,17 @@ use crate::child::Process;
 use crate::smartctl::{Ata, Nvme, Scsi, Smartctl};
 use crate::tree;
 
-/// A busy machine is slow; what comes at all comes much sooner.
+/// For a busy machine; an expected result arrives much sooner.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// Every drive is asked every second.
+/// Every drive is queried every second.
 pub const OFTEN: &str =
     "interval = \"1s\"\nsuspect_interval = \"1s\"\nshortest_interval = \"1s\"\ntimeout = \"20s\"\n";
 
 pub struct Host {
     dir: tempfile::TempDir,
     pub smartctl: Smartctl,
-    /// Below `[smart]`.
+    /// The settings in `[smart]`.
     settings: String,
 }
 
@@ -39,7 +39,7 @@ pub fn nvme() -> Nvme {
 }
 
 impl Host {
-    /// All drives are well.
+    /// A host with healthy drives.
     pub fn new(settings: &str) -> Host {
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(dir.path().join("root")).expect("a folder");
@@ -74,15 +74,15 @@ impl Host {
         self.dir.path().join("root")
     }
 
-    /// Replaces the settings, of a daemon that runs or of the next one.
+    /// Replaces the settings of the running or the next daemon.
     pub fn configure(&self, settings: &str) {
-        // Renamed into place, so that it is never read half.
+        // The file is renamed into place, so that it is never half read.
         let new = self.dir.path().join("config.new");
         std::fs::write(&new, format!("[smart]\n{settings}")).expect("written");
         std::fs::rename(&new, self.dir.path().join("config.toml")).expect("in place");
     }
 
-    /// The settings as they are, and more of them.
+    /// Appends to the settings.
     pub fn configure_also(&self, more: &str) {
         self.configure(&format!("{}\n{more}", self.settings));
     }
@@ -124,7 +124,7 @@ impl Host {
         }
     }
 
-    /// A started daemon with the finding `PendingSectors` of `sda`.
+    /// Starts a daemon with the finding `PendingSectors` of `sda`.
     pub fn with_pending_sectors(settings: &str) -> (Host, Daemon, Value) {
         let host = Host::new(settings);
         let sda = Ata {
@@ -141,7 +141,7 @@ impl Host {
         (host, daemon, finding)
     }
 
-    /// Started, and every drive has reported something.
+    /// Starts a daemon and waits until every drive has reported.
     pub fn started(&self) -> Daemon {
         let daemon = self.start();
         for drive in ["sda", "sdb", "nvme0n1"] {
@@ -156,7 +156,7 @@ impl Host {
         self.dir.path().join("state")
     }
 
-    /// How often smartctl was asked about the device.
+    /// The number of smartctl queries for the device.
     pub fn polls(&self, device: &str) -> usize {
         self.smartctl.count_calls(device, "")
     }
@@ -169,7 +169,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// The answer of `diskvitals WORDS -o json`, or what it complains of.
+    /// The answer of `diskvitals WORDS -o json`, or its error text.
     #[allow(
         clippy::disallowed_methods,
         reason = "a test starts the programs it tests"
@@ -190,7 +190,7 @@ impl Daemon {
             .map_err(|error| format!("{error}: {}", String::from_utf8_lossy(&output.stdout)))
     }
 
-    /// As a person sees it.
+    /// The text output for users.
     #[allow(
         clippy::disallowed_methods,
         reason = "a test starts the programs it tests"
@@ -211,7 +211,7 @@ impl Daemon {
         self.ask(&["drive", name]).ok()
     }
 
-    /// All findings of the drive, of this moment.
+    /// All current findings of the drive.
     pub fn findings(&self, name: &str) -> Vec<Value> {
         self.drive(name)
             .and_then(|drive| drive["findings"].as_array().cloned())
@@ -265,13 +265,13 @@ impl Daemon {
             .collect()
     }
 
-    /// SIGKILL.
+    /// Kills the daemon with SIGKILL.
     pub fn kill(self) {
         self.process.end(Signal::SIGKILL);
     }
 }
 
-/// What a condition may be: a truth, or a value that is there.
+/// The result of a condition: a boolean or an optional value.
 pub trait Holds {
     type Out;
     fn held(self) -> Option<Self::Out>;
@@ -295,7 +295,7 @@ pub fn state(drive: &Value, state: &str) -> Option<()> {
     (drive["smart"]["state"] == state).then_some(())
 }
 
-/// The newest value that the drive is judged by.
+/// The newest value that the drive's verdict uses.
 pub fn value(drive: &Value, metric: &str) -> Option<u64> {
     drive["smart"]["values"]
         .as_array()?
@@ -306,7 +306,7 @@ pub fn value(drive: &Value, metric: &str) -> Option<u64> {
         .ok()
 }
 
-/// All evidence in one text.
+/// All evidence as one text.
 pub fn evidence(finding: &Value) -> String {
     finding["evidence"]
         .as_array()
@@ -316,7 +316,7 @@ pub fn evidence(finding: &Value) -> String {
         .collect()
 }
 
-/// A RAID controller, as the kernel shows it: a SCSI host of that number with that driver.
+/// Adds a RAID controller to sysfs: a SCSI host with this number and driver.
 pub fn controller(root: &Path, number: u32, driver: &str) {
     let host = format!("pci0000:c0/0000:c0:01.0/0000:c1:00.0/host{number}/scsi_host/host{number}");
     let folder = root.join("sys/devices").join(&host);
@@ -331,7 +331,7 @@ pub fn controller(root: &Path, number: u32, driver: &str) {
     .expect("linked");
 }
 
-/// The one wait that has no condition: between two looks.
+/// The only wait without a condition: the pause between two polls.
 #[allow(
     clippy::disallowed_methods,
     reason = "between two looks at another process"
@@ -340,9 +340,9 @@ pub fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
-/// Another drive in the same slot, as the kernel shows it.
+/// Replaces the drive in a slot by another one, in sysfs and udev records.
 pub fn exchange(root: &Path, old: (&str, &str), new: (&str, &str)) {
-    // Serial number and WWN are in sysfs's attributes and in udev's records.
+    // Serial number and WWN are in sysfs attributes and in udev records.
     let mut folders = vec![root.join("run/udev/data"), root.join("sys/devices")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("readable") {
@@ -352,7 +352,7 @@ pub fn exchange(root: &Path, old: (&str, &str), new: (&str, &str)) {
                 folders.push(entry.path());
             } else if kind.is_file() {
                 let bytes = std::fs::read(entry.path()).expect("readable");
-                // Page 80h begins with two bytes that are no text, and stays as long.
+                // Page 80h begins with two bytes that are not text, and keeps its length.
                 let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
                 let changed = text.replace(old.0, new.0).replace(old.1, new.1);
                 if changed != text {

@@ -1,4 +1,4 @@
-//! Drives that grow old: what is found, how it grows, what stays of it.
+//! Drives that age: which findings are raised, how they grow, and which of them stay.
 
 use diskvitals::state::store::DATABASE;
 use rusqlite::{Connection, OpenFlags};
@@ -33,7 +33,7 @@ fn history(daemon: &super::host::Daemon, drive: &str, metric: &str) -> Vec<u64> 
         .collect()
 }
 
-/// Without what repeats: the last reading is a point of its own.
+/// The values without repetitions, because the last reading is always a separate point.
 fn steps(mut values: Vec<u64>) -> Vec<u64> {
     values.dedup();
     values
@@ -75,7 +75,7 @@ fn pending_sectors_that_are_reallocated_are_reported_with_their_growth() {
         "HEALTH_GOOD"
     );
 
-    // More of them: the same finding, with the growth in it.
+    // The number grows: the finding stays the same and contains the growth.
     host.smartctl
         .set_response(
             "/dev/sda",
@@ -103,7 +103,7 @@ fn pending_sectors_that_are_reallocated_are_reported_with_their_growth() {
         "how many more: {grown:#}"
     );
 
-    // A new answer replaces them.
+    // A new answer replaces the old values.
     host.smartctl
         .set_response(
             "/dev/sda",
@@ -130,7 +130,7 @@ fn pending_sectors_that_are_reallocated_are_reported_with_their_growth() {
         daemon.finding("sda", "PendingSectors").is_none()
     });
 
-    // At last the drive gives itself up.
+    // At the end the drive reports its own failure.
     host.smartctl
         .set_response(
             "/dev/sda",
@@ -224,7 +224,7 @@ fn another_drive_in_the_same_slot_starts_a_new_history() {
 
 #[test]
 fn an_answer_with_another_serial_number_is_not_added_to_the_history() {
-    // The slot's new drive is polled before the kernel's state of it is read again.
+    // The new drive in the slot is polled before the kernel's state of it is read again.
     let host = Host::new(OFTEN);
     host.smartctl
         .set_response(
@@ -295,7 +295,7 @@ fn a_drive_in_standby_is_not_woken_and_judged_by_its_last_answer() {
             .all(|finding| finding["reason"] != "SmartUnavailable"),
         "sleep is no fault"
     );
-    // Nothing that could wake it was ever asked.
+    // No query could wake the drive.
     for call in host
         .smartctl
         .calls()
@@ -346,7 +346,7 @@ fn an_nvme_drive_with_exhausted_spare_blocks_is_bad() {
         low["message"].as_str().expect("text").contains('4') && !evidence(&low).is_empty(),
         "{low:#}"
     );
-    // Only heat: its own reason, and no sign of failure.
+    // Only heat: it has its own reason and is no sign of failure.
     with(100, 2);
     daemon.until("it is hot", |daemon| {
         daemon.finding("nvme0n1", "Overheating")
@@ -430,7 +430,7 @@ fn a_failed_self_test_is_cleared_by_a_passed_extended_one() {
 
 #[test]
 fn crc_errors_are_attributed_to_the_cable() {
-    // One occasion is none, by the limits' default: it may have been somebody at the cable.
+    // The default limit ignores one occasion, because a person may have moved the cable.
     let host = Host::new(&format!("{OFTEN}\n[smart.limits]\ngrowth_occasions = 1\n"));
     host.smartctl
         .set_response("/dev/sda", &Ata { crc: 108, ..sata() }.response())
@@ -455,7 +455,7 @@ fn crc_errors_are_attributed_to_the_cable() {
     );
 }
 
-/// How many rows the daemon's database has of it.
+/// The number of matching rows in the daemon's database.
 fn stored(host: &Host, rows: &str) -> i64 {
     let database = host.state_dir().join(DATABASE);
     let Ok(connection) = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_ONLY)
@@ -474,7 +474,7 @@ fn a_killed_daemon_restores_its_state_and_does_not_poll_early() {
     let (host, daemon, before) = Host::with_pending_sectors(
         "interval = \"1h\"\nsuspect_interval = \"1h\"\nshortest_interval = \"1s\"\n",
     );
-    // Killed before that, it would ask again, and rightly.
+    // A daemon killed before this point would correctly query again.
     daemon.until("the finding and three answers are stored", |_| {
         stored(&host, "findings") > 0 && stored(&host, "memories WHERE topic = 'smart'") == 3
     });

@@ -1,5 +1,5 @@
-//! A smartctl that misbehaves for one drive: nothing is concluded from it, nothing is forgotten,
-//! and the other drives do not notice.
+//! A smartctl that misbehaves for one drive: the daemon concludes nothing from it, forgets nothing,
+//! and serves the other drives as before.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::host::{Daemon, Host, OFTEN, nvme, sas, sata, state, value};
 use crate::smartctl::{Nvme, Scsi};
 
-/// `sda` has a finding, then smartctl does `what` for it.
+/// `sda` has a finding, then smartctl shows the behavior `what` for it.
 fn misbehaves(what: &str, why: &[&str]) {
     let (host, daemon, before) = Host::with_pending_sectors(OFTEN);
     host.smartctl
@@ -23,7 +23,7 @@ fn misbehaves(what: &str, why: &[&str]) {
         why.iter().any(|word| detail.contains(word)),
         "why: {detail}"
     );
-    // Suspect it stays; where nothing was known, nothing is.
+    // The finding stays, and no new one is raised.
     let after = daemon
         .finding("sda", "PendingSectors")
         .expect("a failed question clears nothing");
@@ -50,7 +50,7 @@ fn misbehaves(what: &str, why: &[&str]) {
     });
 }
 
-/// Both are still polled, and their answers are read.
+/// Both drives are still polled, and their answers are read.
 fn the_others_answer(host: &Host, daemon: &Daemon) {
     host.smartctl
         .set_response(
@@ -143,7 +143,7 @@ fn a_hung_drive_delays_no_other() {
         .set_behavior("/dev/sda", "hang")
         .expect("written");
     let daemon = host.start();
-    // Long before its time is over.
+    // These answer long before the time limit.
     for drive in ["sdb", "nvme0n1"] {
         daemon.until(&format!("{drive} has answered"), |daemon| {
             state(&daemon.drive(drive)?, "STATE_ANSWERED")
@@ -164,7 +164,7 @@ fn a_hung_drive_delays_no_other() {
             .is_some_and(|text| text.contains("has not ended after 3s")),
         "how long: {drive:#}"
     );
-    // What can be killed is killed, and the others are asked on all the time.
+    // Killable programs are killed, and the other drives are queried without a pause.
     the_others_answer(&host, &daemon);
     host.smartctl.reset_behavior("/dev/sda").expect("written");
     host.smartctl

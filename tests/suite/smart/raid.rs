@@ -1,14 +1,14 @@
-//! Drives that only a RAID controller knows: each is a drive with its slot, once, however many ways
-//! lead to it.
+//! Drives that only a RAID controller can list: each is listed once with its slot, even if several
+//! device paths reach it.
 
 use serde_json::Value;
 
 use super::host::{Daemon, Host, OFTEN, controller, evidence, sas, state};
 use crate::smartctl::{Ata, Scsi};
 
-/// The firmware's numbers of the disks; a backplane's have gaps.
+/// The firmware's numbers of the disks; a backplane's numbers have gaps.
 const PLACES: [u32; 8] = [0, 1, 2, 3, 8, 9, 10, 11];
-/// The one that the controller passes through as well: `sdb`.
+/// The disk that the controller also passes through: `sdb`.
 const PASSED_THROUGH: u32 = 11;
 const FAILING: u32 = 9;
 
@@ -34,7 +34,7 @@ fn host() -> Host {
             .set_response(&device(place), &disk(place).response())
             .expect("written");
     }
-    // One of them is a SATA disk, as the controller shows it.
+    // One of the disks is a SATA disk behind the controller.
     host.smartctl
         .set_response(
             &device(2),
@@ -107,7 +107,7 @@ fn every_disk_behind_a_controller_is_a_drive_with_its_slot_and_is_judged() {
     });
     assert!(evidence(&failing).contains("5d"), "{failing:#}");
 
-    // What the controller passes through is the drive that the kernel shows.
+    // The passed-through disk is the same drive as the kernel's device.
     let all = daemon.ask(&["drives"]).expect("drives")["drives"]
         .as_array()
         .cloned()

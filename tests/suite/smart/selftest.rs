@@ -1,4 +1,4 @@
-//! A self-test: an admin's command, its progress, its refusal.
+//! Self-tests: the command, the progress, and refusals.
 
 use super::host::{Host, OFTEN, sata, state};
 use crate::smartctl::{Ata, SelfTest, self_test_response};
@@ -79,7 +79,7 @@ fn a_refused_self_test_is_reported_with_the_reason() {
         .set_self_test_response("/dev/sda", &self_test_response(false))
         .expect("written");
     let daemon = host.started();
-    // Whether the command waits for the drive's word or not, the word is there afterwards.
+    // The drive's answer is stored afterwards, even if the command does not wait for it.
     let said = daemon.text(&["self-test", "--no-wait", "sda", "long"]);
     let asked = daemon.until("the refusal is told", |daemon| {
         let requested = daemon.drive("sda")?["smart"]["selfTests"]["requested"].clone();

@@ -15,17 +15,17 @@ use crate::provision::record::{VERSION, VolumeRecord};
 use crate::provision::rules::{access, names, paths};
 use crate::provision::step::StepExecutor;
 
-/// What is done with an admitted request.
+/// The action for an admitted request.
 enum Admission {
     Start(String, VolumeJob),
-    /// A recovery of the volume runs. It is no caller's operation, so the request waits for it.
+    /// A recovery of the volume runs. No caller waits for it, so the request waits for its end.
     Queue(String, VolumeJob),
-    /// Nothing has to be done.
+    /// The response without an operation.
     Respond(Response),
 }
 
 impl<S: StepExecutor> Actor<S> {
-    /// The first checks need only the request: a caller's mistake is reported before missing
+    /// The first checks use only the request: an invalid request is reported before missing
     /// records.
     pub(super) fn accept(&mut self, request: Request, reply: Reply) {
         let admission = self
@@ -41,7 +41,7 @@ impl<S: StepExecutor> Actor<S> {
         self.carry_out(admission, reply);
     }
 
-    /// Starts or answers a request that waited for a recovery to end.
+    /// Starts or answers a request that waited for the end of a recovery.
     pub(super) fn resume_queued(&mut self, handle: String, (job, reply): (VolumeJob, Reply)) {
         let admission = self.admit_operation(handle, job);
         self.carry_out(admission, reply);
@@ -145,7 +145,7 @@ impl<S: StepExecutor> Actor<S> {
                     let view = entry.volume.view(None);
                     return Ok(Admission::Respond(Response::Volume(Box::new(view))));
                 }
-                // An interrupted creation: recovered first, then repeated.
+                // An interrupted creation is recovered first, then repeated.
                 handle.clone()
             }
             None => self.reserve_name(kind, &request)?,
