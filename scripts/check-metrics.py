@@ -151,9 +151,9 @@ def main(at, running):
     listed = set(re.findall(r"`([a-z0-9_]+)`", documented))
     wrong.extend(f"docs/metrics.md lacks {name}" for name in sorted(used - listed))
 
-    queries, empty = 0, 0
+    evaluated, empty = 0, 0
     for where, query in queries():
-        query, queries = concrete(query), queries + 1
+        query, evaluated = concrete(query), evaluated + 1
         try:
             result = ask(query)
         except urllib.error.HTTPError as error:
@@ -169,7 +169,7 @@ def main(at, running):
     absent = {"smartctl_scsi_grown_defect_list"}
     records = set(re.findall(r"- record: (\S+)", open("alerts/smartctl-exporter.rules.yaml").read()))
     wrong.extend(f"recorded nothing: {name}" for name in sorted(records - known - absent))
-    print(f"{len(scraped)} metrics, {queries} queries of the dashboard ({empty} of series that this host lacks), {len(records)} names of smartctl_exporter")
+    print(f"{len(scraped)} metrics, {evaluated} queries of the dashboard ({empty} of series that this host lacks), {len(records)} names of smartctl_exporter")
 
 
 running = []
