@@ -134,19 +134,19 @@ async fn measure_new_snapshots(
             samples.push(scrape(socket, headers).await?.1);
         }
         figures.figure_without_goal(
-            &format!("metrics_scrape_new_picture_{name}_p50"),
+            &format!("metrics_scrape_new_snapshot_{name}_p50"),
             milliseconds(samples.quantile(0.5)),
             "ms",
         );
         figures.add(
-            &format!("metrics_scrape_new_picture_{name}_p99"),
+            &format!("metrics_scrape_new_snapshot_{name}_p99"),
             milliseconds(samples.quantile(0.99)),
             "ms",
             Goal::AtMost(10.0),
         );
     }
     figures.remark(&format!(
-        "{SNAPSHOTS} scrapes each, between any two of which the picture has changed"
+        "{SNAPSHOTS} scrapes each, between any two of which the snapshot has changed"
     ));
     Ok(())
 }
