@@ -256,16 +256,7 @@ async fn a_freeze_that_exceeds_the_limit_is_abandoned_and_thawed_when_it_complet
         matches!(&error, FreezeError::Failed(why) if why.contains("an earlier freeze of it is not over")),
         "{error}"
     );
-    slow.served.set(Mode::Pass);
-    eventually("it is thawed", SOON, async || {
-        std::fs::read_dir(&fixture.intents)
-            .expect("there")
-            .next()
-            .is_none()
-            .then_some(())
-    })
-    .await;
-    assert!(!slow.volume.is_frozen());
+    slow.answers_and_is_thawed(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -283,16 +274,7 @@ async fn a_frozen_filesystem_on_a_hung_device_delays_no_other_and_is_thawed_when
                 .early_reason
                 .is_some_and(|why| why.contains("waits in the kernel"))
     );
-    slow.served.set(Mode::Pass);
-    eventually("it is thawed", SOON, async || {
-        std::fs::read_dir(&fixture.intents)
-            .expect("there")
-            .next()
-            .is_none()
-            .then_some(())
-    })
-    .await;
-    assert!(!slow.volume.is_frozen());
+    slow.answers_and_is_thawed(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -259,6 +259,20 @@ impl FuseVolume {
         FuseVolume { served, volume }
     }
 
+    /// The hung device answers again: the freezer then thaws it and removes its intent.
+    pub async fn answers_and_is_thawed(&self, fixture: &Fixture) {
+        self.served.set(Mode::Pass);
+        eventually("it is thawed", SOON, async || {
+            std::fs::read_dir(&fixture.intents)
+                .expect("there")
+                .next()
+                .is_none()
+                .then_some(())
+        })
+        .await;
+        assert!(!self.volume.is_frozen());
+    }
+
     /// Hangs the device while there is dirty data.
     pub fn hang_with_something_to_write(&self) {
         std::fs::write(self.volume.path.join("dirty"), vec![7; 1 << 20]).expect("written");

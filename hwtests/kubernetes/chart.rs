@@ -1,7 +1,7 @@
 //! The chart's value sets against the API server, which rejects fields that no schema covers.
 
 use crate::cluster;
-use crate::fixture::NAMESPACE;
+use crate::fixture::{NAMESPACE, render_chart};
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
@@ -16,29 +16,7 @@ fn every_set_of_values_is_accepted_by_the_api_server() {
         .collect();
     assert!(sets.len() >= 5, "{sets:?}");
     for set in sets {
-        let mut helm = cluster::command(cluster::tool("helm"));
-        helm.args([
-            "template",
-            "diskvitals",
-            "helm/diskvitals",
-            "--namespace",
-            NAMESPACE,
-            "--kube-version",
-            "1.37.1",
-            "--values",
-        ])
-        .arg(&set);
-        for variable in ["HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"] {
-            helm.env(variable, home.path());
-        }
-        let output = cluster::output(helm, "");
-        assert!(
-            output.status.success(),
-            "{}: {}",
-            set.display(),
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let manifest = String::from_utf8(output.stdout).expect("text");
+        let manifest = render_chart(&set, home.path());
         // The Prometheus operator is not installed here; scripts/check-chart validates its kinds
         // against their definitions.
         let parts: Vec<&str> = manifest

@@ -15,6 +15,33 @@ use crate::support::tools::{mount_device, run};
 use crate::support::{Disk, FuseServer, Testbed};
 
 pub const NAMESPACE: &str = "diskvitals";
+
+/// The chart's manifest with these values. `home`: the directory for helm's own files.
+pub fn render_chart(values: &Path, home: &Path) -> String {
+    let mut helm = cluster::command(cluster::tool("helm"));
+    helm.args([
+        "template",
+        "diskvitals",
+        "helm/diskvitals",
+        "--namespace",
+        NAMESPACE,
+        "--kube-version",
+        "1.37.1",
+        "--values",
+    ])
+    .arg(values);
+    for variable in ["HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"] {
+        helm.env(variable, home);
+    }
+    let output = cluster::output(helm, "");
+    assert!(
+        output.status.success(),
+        "helm, {}: {}",
+        values.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).expect("text")
+}
 pub const CLASS: &str = "lab";
 /// Short intervals, and no drive admitted except those that a test names.
 pub const CONFIG: &str = r#"
@@ -206,28 +233,7 @@ impl Fixture {
     fn apply_only(&mut self, all: &Value) {
         let values = self.testbed.path("values.json");
         std::fs::write(&values, all.to_string()).expect("the values");
-        let mut helm = cluster::command(cluster::tool("helm"));
-        helm.args([
-            "template",
-            "diskvitals",
-            "helm/diskvitals",
-            "--namespace",
-            NAMESPACE,
-            "--kube-version",
-            "1.37.1",
-            "--values",
-        ])
-        .arg(&values);
-        for home in ["HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"] {
-            helm.env(home, self.testbed.path("helm"));
-        }
-        let output = cluster::output(helm, "");
-        assert!(
-            output.status.success(),
-            "helm: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let manifest = String::from_utf8(output.stdout).expect("text");
+        let manifest = render_chart(&values, &self.testbed.path("helm"));
         let namespace = format!(
             "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}, labels: {{pod-security.kubernetes.io/enforce: privileged}}}}\n"
         );

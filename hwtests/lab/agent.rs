@@ -31,6 +31,21 @@ pub struct Output {
     pub stderr: String,
 }
 
+impl Output {
+    /// The standard output of a command that has succeeded.
+    #[track_caller]
+    pub fn expect_ok(self, command: &str) -> String {
+        assert!(
+            self.status == 0,
+            "in the guest: {command}: status {}\n{}{}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
+        self.stdout
+    }
+}
+
 impl Agent {
     pub fn connect(path: &Path) -> Result<Agent, String> {
         let socket = JsonSocket::connect(path, TIME_LIMIT)

@@ -79,14 +79,7 @@ impl Context {
 
     pub fn sh(&mut self, command: &str) -> String {
         let output = self.try_sh(command);
-        assert!(
-            output.status == 0,
-            "in the guest: {command}: status {}\n{}{}",
-            output.status,
-            output.stdout,
-            output.stderr
-        );
-        output.stdout.trim().to_owned()
+        output.expect_ok(command).trim().to_owned()
     }
 
     /// The drive's present kernel name, once its link exists.

@@ -111,14 +111,6 @@ impl Guest {
     }
 
     fn expect_ok(&mut self, command: &str) -> String {
-        let output = self.shell(command);
-        assert!(
-            output.status == 0,
-            "in the guest: {command}: status {}\n{}{}",
-            output.status,
-            output.stdout,
-            output.stderr
-        );
-        output.stdout
+        self.shell(command).expect_ok(command)
     }
 }
