@@ -1,11 +1,15 @@
 //! A row of the rule table: how one kernel message is recognized, and how it is treated.
 //!
-//! In: a record's text that contains the row's needle. Out: a `ParsedRecord`. Every property that
-//! the classifier or the drive's verdict depends on is a field here; no code compares the name of a
-//! rule.
+//! In: a record's text. Out: a `ParsedRecord`. Every property that the classifier or the drive's
+//! verdict depends on is a field here; no code compares the name of a rule.
+//!
+//! A row's pattern, after its family's, is the kernel's format string from the first byte of the
+//! record: see `pattern`. Its fields are the only source of the record's device. Text that the
+//! kernel prints for others (names of programs, paths, mount options) is never matched.
 
-use crate::model::kernel_log::event::{Blame, Class, Domain};
+use crate::model::kernel_log::event::{Blame, Class, DeviceName, Domain};
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::pattern::Captures;
 
 /// One form of one kernel message.
 #[derive(Debug)]
@@ -13,8 +17,8 @@ pub(crate) struct Rule {
     /// Printed in `Event.rule`; `family-message`.
     pub name: &'static str,
     pub family: RuleFamily,
-    /// The text contains this; the prefilter searches for it.
-    pub needle: &'static str,
+    /// The text after the family's prefix begins with this `Pattern`.
+    pub pattern: &'static str,
     pub action: RuleAction,
     /// The kernel file, function and versions that print it.
     #[cfg_attr(
@@ -24,8 +28,8 @@ pub(crate) struct Rule {
     pub kernel_source: &'static str,
 }
 
-/// The meaning of a record. The device comes from `device_name::find_in_text`, unless a `Parse`
-/// function finds another.
+/// The meaning of a record. The device is the first in the patterns, and a disk's name before its
+/// SCSI address, unless a `Parse` function chooses another.
 #[derive(Debug)]
 pub(crate) enum RuleAction {
     /// A cause. Joins an open incident of the same class on the same device, or opens one.
@@ -49,7 +53,7 @@ pub(crate) enum RuleAction {
 /// one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleFamily {
-    /// The text begins with this prefix; "" matches every text.
+    /// The record begins with this `Pattern`.
     pub prefix: &'static str,
     /// The kind of subject to which the record belongs.
     pub domain: Domain,
@@ -136,14 +140,14 @@ impl RuleFamily {
     pub(crate) const fn rule(
         self,
         name: &'static str,
-        needle: &'static str,
+        pattern: &'static str,
         action: RuleAction,
         kernel_source: &'static str,
     ) -> Rule {
         Rule {
             name,
             family: self,
-            needle,
+            pattern,
             action,
             kernel_source,
         }
@@ -156,12 +160,22 @@ impl RuleFamily {
 }
 
 impl Rule {
-    /// None: the text contains the needle, but is not this rule's message.
-    pub(crate) fn parse(&self, all: &str, at: usize) -> Option<ParsedRecord> {
+    /// `head`: what the family's prefix found; `body`: what the row's pattern found, up to `after`.
+    /// None: the text is not this rule's message.
+    pub(crate) fn parse(
+        &self,
+        head: &Captures<'_>,
+        body: &Captures<'_>,
+        after: &str,
+    ) -> Option<ParsedRecord> {
+        let (head, devices) = (head.devices()?, body.devices()?);
+        let (device, other_name) = record_device(head.iter().chain(&devices));
         let text = MatchedText {
-            all,
-            before: all.get(..at)?,
-            after: all.get(at + self.needle.len()..)?,
+            device: &device,
+            other_name: other_name.as_ref(),
+            devices: &devices,
+            fields: &body.fields,
+            after,
         };
         let kind = match &self.action {
             RuleAction::Cause(class, blame) => RecordKind::Cause(*class, *blame),
@@ -173,5 +187,17 @@ impl Rule {
             RuleAction::Parse(parse) => return parse(&text),
         };
         Some(ParsedRecord::from_text(&text, kind))
+    }
+}
+
+/// The record's device: the first; `sd 2:0:0:0: [sdb]` is about sdb, whose other name is 2:0:0:0.
+fn record_device<'a>(
+    mut devices: impl Iterator<Item = &'a DeviceName>,
+) -> (DeviceName, Option<DeviceName>) {
+    match (devices.next(), devices.next()) {
+        (Some(hctl @ DeviceName::Hctl(_)), Some(disk @ DeviceName::Block(_))) => {
+            (disk.clone(), Some(hctl.clone()))
+        }
+        (first, _) => (first.cloned().unwrap_or(DeviceName::Unnamed), None),
     }
 }

@@ -1,5 +1,6 @@
 //! The rule table: every kernel message about a drive or a filesystem. A row is one form of a
-//! message; a message whose form changed has several rows.
+//! message, by its pattern from the record's first byte; a message whose form changed has several
+//! rows.
 //!
 //! To add a rule: a row in the file of its subsystem, and a line in that subsystem's test in
 //! `src/model/kernel_log/tests/`. If several rows match a record, the first in the table that can
@@ -23,11 +24,11 @@ mod usb;
 mod xfs;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::LazyLock;
 
-use aho_corasick::AhoCorasick;
-
 use crate::model::kernel_log::parsed_record::ParsedRecord;
+use crate::model::kernel_log::pattern::{Captures, Pattern, PatternError};
 use crate::model::kernel_log::rule::{Rule, RuleAction};
 
 const TABLES: [&[Rule]; 15] = [
@@ -49,35 +50,86 @@ const TABLES: [&[Rule]; 15] = [
 ];
 
 pub(super) struct RuleTable {
-    rules: Vec<&'static Rule>,
-    /// One pass over the text finds all needles. Never None: a test builds it.
-    needles: Option<AhoCorasick>,
+    rows: Vec<Row>,
+    /// The prefixes of the families, each once.
+    prefixes: Vec<Pattern>,
+    /// For each first byte of a record, the rows that can match it, in the order of the table.
+    by_first_byte: Vec<Vec<u16>>,
     by_name: HashMap<&'static str, &'static Rule>,
 }
 
+struct Row {
+    rule: &'static Rule,
+    /// Place in `prefixes`.
+    prefix: usize,
+    pattern: Pattern,
+}
+
 static TABLE: LazyLock<RuleTable> = LazyLock::new(|| {
-    let rules: Vec<&'static Rule> = TABLES.iter().flat_map(|rules| rules.iter()).collect();
-    let needles = AhoCorasick::builder()
-        .kind(Some(aho_corasick::AhoCorasickKind::DFA))
-        .build(rules.iter().map(|rule| rule.needle))
-        .ok();
-    let by_name = rules
-        .iter()
-        .chain(&derived::RULES)
-        .map(|rule| (rule.name, *rule))
-        .collect();
-    RuleTable {
-        rules,
-        needles,
-        by_name,
-    }
+    // No pattern is refused: a test builds the table.
+    RuleTable::new(&TABLES).unwrap_or_else(|_| RuleTable::empty())
 });
 
 pub(super) fn table() -> &'static RuleTable {
     &TABLE
 }
 
+/// Whether a record has a family's prefix, as far as it is known.
+#[derive(Clone, Copy)]
+enum PrefixMatch {
+    Unknown,
+    No,
+    /// The prefix ends at this byte.
+    To(usize),
+}
+
 impl RuleTable {
+    fn empty() -> RuleTable {
+        RuleTable {
+            rows: Vec::new(),
+            prefixes: Vec::new(),
+            by_first_byte: vec![Vec::new(); 256],
+            by_name: HashMap::new(),
+        }
+    }
+
+    fn new(tables: &[&'static [Rule]]) -> Result<RuleTable, PatternError> {
+        let mut table = RuleTable::empty();
+        let mut places = HashMap::new();
+        for rule in tables.iter().copied().flatten() {
+            let place = match places.entry(rule.family.prefix) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    table.prefixes.push(Pattern::parse(rule.family.prefix)?);
+                    *new.insert(table.prefixes.len() - 1)
+                }
+            };
+            let row = Row {
+                rule,
+                prefix: place,
+                pattern: Pattern::parse(rule.pattern)?,
+            };
+            let start = match rule.family.prefix.is_empty() {
+                true => &row.pattern,
+                false => &table.prefixes[place],
+            };
+            if start.is_empty() && row.pattern.is_empty() {
+                return Err(PatternError::Unanchored(rule.name));
+            }
+            for byte in 0..=u8::MAX {
+                if start.can_begin_with(byte) {
+                    table.by_first_byte[usize::from(byte)].push(table.rows.len() as u16);
+                }
+            }
+            table.by_name.insert(rule.name, rule);
+            table.rows.push(row);
+        }
+        for rule in derived::RULES {
+            table.by_name.insert(rule.name, rule);
+        }
+        Ok(table)
+    }
+
     /// The row, or the derived rule, with this name.
     pub(crate) fn find(&self, name: &str) -> Option<&'static Rule> {
         self.by_name.get(name).copied()
@@ -85,33 +137,54 @@ impl RuleTable {
 
     /// Parses the text with the first row that can parse it.
     pub(crate) fn parse(&self, text: &str) -> Option<(&'static Rule, ParsedRecord)> {
-        let needles = self.needles.as_ref()?;
-        // Most records match nothing.
-        let mut found = needles
-            .find_overlapping_iter(text)
-            .map(|hit| (hit.pattern().as_usize(), hit.start()))
-            .peekable();
-        found.peek()?;
-        let mut hits: Vec<(usize, usize)> = found.take(64).collect();
-        hits.sort_unstable();
-        hits.dedup_by_key(|(rule, _)| *rule);
-        let start = text.trim_start();
-        for (at, position) in hits {
-            let Some(rule) = self.rules.get(at) else {
+        let text = text.trim_start();
+        let rows = &self.by_first_byte[usize::from(text.bytes().next()?)];
+        let mut prefixes = vec![PrefixMatch::Unknown; self.prefixes.len()];
+        let (mut head, mut body) = (Captures::of_record(text), Captures::of_record(text));
+        for row in rows.iter().map(|at| &self.rows[usize::from(*at)]) {
+            let prefix = &self.prefixes[row.prefix];
+            if let PrefixMatch::Unknown = prefixes[row.prefix] {
+                head.clear();
+                prefixes[row.prefix] = match prefix.find(text, &mut head) {
+                    Some(rest) => PrefixMatch::To(text.len() - rest.len()),
+                    None => PrefixMatch::No,
+                };
+            }
+            let PrefixMatch::To(end) = prefixes[row.prefix] else {
                 continue;
             };
-            if !start.starts_with(rule.family.prefix) {
+            body.clear();
+            let Some(after) = row.pattern.find(&text[end..], &mut body) else {
                 continue;
-            }
-            if matches!(rule.action, RuleAction::Ignore) {
+            };
+            if matches!(row.rule.action, RuleAction::Ignore) {
                 return None;
             }
-            if let Some(parsed) = rule.parse(text, position) {
-                return Some((rule, parsed));
+            head.clear();
+            prefix.find(text, &mut head)?;
+            if let Some(parsed) = row.rule.parse(&head, &body, after) {
+                return (!is_logged_packet(text) && !has_program_tag(text))
+                    .then_some((row.rule, parsed));
             }
         }
         None
     }
+}
+
+/// A packet that netfilter logs. A rule's author chooses what precedes it, also at the record's
+/// start (net/netfilter/nf_log_syslog.c nf_log_dump_packet_common(), NF_LOG_PREFIXLEN).
+fn is_logged_packet(text: &str) -> bool {
+    text.find("IN=")
+        .is_some_and(|at| at < 128 && text[at..].contains(" OUT="))
+}
+
+/// `systemd[1]: …`: written by a program, or about one.
+fn has_program_tag(text: &str) -> bool {
+    text.split_once("]: ")
+        .and_then(|(tag, _)| tag.split_once('['))
+        .is_some_and(|(name, pid)| {
+            !name.contains([' ', ':']) && !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit())
+        })
 }
 
 #[cfg(test)]
@@ -119,27 +192,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_builds_and_rule_names_are_unique() {
-        assert!(table().needles.is_some());
-        for rule in table().rules.iter().chain(&derived::RULES) {
-            let found = table().find(rule.name).expect("every rule has its name");
-            assert!(
-                std::ptr::eq(found, *rule),
-                "{}: two rules of this name",
-                rule.name
-            );
-        }
-        for rule in &table().rules {
-            assert!(
-                rule.needle.len() >= 4,
-                "{}: the needle is found everywhere",
-                rule.name
-            );
+    fn every_row_is_anchored_and_rule_names_are_unique() {
+        let table = RuleTable::new(&TABLES).expect("each pattern is anchored");
+        for rule in TABLES.into_iter().flatten() {
             assert!(
                 rule.kernel_source.contains('.') && rule.kernel_source.contains(' '),
                 "{}: where does the kernel print it?",
                 rule.name
             );
+        }
+        for rule in TABLES.into_iter().flatten().chain(derived::RULES) {
+            let found = table.find(rule.name).expect("every rule has its name");
+            assert!(
+                std::ptr::eq(found, rule),
+                "{}: two rules of this name",
+                rule.name
+            );
+        }
+    }
+
+    #[test]
+    fn an_unanchored_row_is_refused() {
+        use crate::model::kernel_log::rule::{DRIVE, RuleFamily};
+        const fn row(family: RuleFamily, pattern: &'static str) -> [Rule; 1] {
+            [family.rule("x", pattern, RuleAction::Continuation, "")]
+        }
+        static EMPTY: [Rule; 1] = row(DRIVE, "");
+        static COMM: [Rule; 1] = row(DRIVE, "<comm>: error");
+        static OPTIONAL: [Rule; 1] = row(DRIVE, "{sd }<blanks>");
+        for rules in [&EMPTY, &COMM, &OPTIONAL] {
+            assert!(RuleTable::new(&[rules]).is_err(), "{:?}", rules[0].pattern);
         }
     }
 }

@@ -8,168 +8,202 @@ use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordK
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
 
-const BTRFS: RuleFamily = FILESYSTEM.rate_limited();
+/// `BTRFS error (device sda1 state EA): `; without the device if no filesystem is concerned; up to
+/// 4.4 also `BTRFS: ` and `BTRFS (device sda1): `; up to 3.13 also `btrfs: ` and `btrfs `.
+const BTRFS: RuleFamily = FILESYSTEM.rate_limited().with_prefix(
+    "<BTRFS|btrfs>{:}{ <emergency|alert|critical|error|warning|notice|info|debug>}\
+     { (device <disk>}{:}{ state <word>}<): |: | >",
+);
+/// Up to 3.13 without a colon after the first word; 5.18 had one after the device.
+const ERROR: RuleFamily =
+    BTRFS.with_prefix("BTRFS{:} error (device <disk>{:}{ state <word>}) in <word>:<dec>: ");
 
 pub(crate) const RULES: &[Rule] = &[
-    BTRFS.with_prefix("BTRFS info").rule(
+    BTRFS.with_prefix("BTRFS info (device <disk>{:}{ state <word>}): ").rule(
         "btrfs-info",
-        " errs: wr ",
+        "bdev <path>{ disk>} errs: wr ",
         Ignore,
         "fs/btrfs/volumes.c btrfs_dev_stat_print_on_load(): counters at mount are of the past; 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-counters",
-        " errs: wr ",
+        "bdev <path>{ disk>} errs: wr <dec>, rd <dec>, flush <dec>, corrupt <dec>, gen <dec>",
         Parse(counters),
         "fs/btrfs/volumes.c btrfs_dev_stat_print_on_error(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-lost-page",
-        "lost page write due to ",
+        "lost <page|super block> write due to <IO|I/O> error on <path>",
         Parse(lost_page),
         "fs/btrfs/disk-io.c btrfs_end_super_write(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-super",
-        "error writing primary super block to device",
+        "error writing primary super block to device <dec>",
         Effect(FsError, Unclear),
         "fs/btrfs/disk-io.c write_dev_supers(); 4.20-6.18",
     ),
     BTRFS.rule(
         "btrfs-read-only",
-        "forced readonly",
+        "{is }forced readonly$",
         Cause(ReadOnly, Unclear),
         "fs/btrfs/super.c, messages.c btrfs_handle_fs_error(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-csum",
-        "csum failed ",
+        "csum failed {root <dec> }ino <dec> <off|extent> <dec> ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/btrfs_inode.h btrfs_print_data_csum_error(), inode.c; 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-checksum-at",
-        "checksum error at logical ",
+        "{scrub: }checksum error at logical <dec> ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/scrub.c scrub_print_warning(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-verify",
-        "checksum verify failed on ",
+        "checksum verify failed on {logical }<dec> ",
         Cause(FsCorruption, Unclear),
-        "fs/btrfs/disk-io.c; 3.10-6.18",
+        "fs/btrfs/disk-io.c; 5.5-6.18",
+    ),
+    BTRFS.rule(
+        "btrfs-verify-old",
+        "<disk> checksum verify failed on <dec> wanted ",
+        Cause(FsCorruption, Unclear),
+        "fs/btrfs/disk-io.c csum_tree_block(): with the filesystem's device; 3.10-5.4",
     ),
     BTRFS.rule(
         "btrfs-transid",
-        "parent transid verify failed on ",
+        "parent transid verify failed on {logical }<dec> ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c verify_parent_transid(); 3.10-6.18",
     ),
+    BTRFS.with_prefix("").rule(
+        "btrfs-transid-old",
+        "parent transid verify failed on <dec> wanted <dec> found <dec>$",
+        Cause(FsCorruption, Unclear),
+        "fs/btrfs/disk-io.c verify_parent_transid(): without a device; 3.10-3.13",
+    ),
     BTRFS.rule(
         "btrfs-tree-start",
-        "bad tree block start",
+        "bad tree block start{,} <want |mirror |><dec>",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c btree_readpage_end_io_hook(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-tree-level",
-        "bad tree block level",
+        "bad tree block level{,} <mirror |><dec>",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c; 3.10-6.18",
     ),
-    BTRFS.with_prefix("BTRFS ").rule(
+    BTRFS.rule(
         "btrfs-leaf",
-        "corrupt leaf",
+        "corrupt{ed} leaf<:|,| >",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/tree-checker.c; 3.10-6.18",
     ),
-    BTRFS.with_prefix("BTRFS ").rule(
+    BTRFS.rule(
         "btrfs-node",
-        "corrupt node",
+        "corrupt{ed} node<:|,| >",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/tree-checker.c; 4.14-6.18",
     ),
-    BTRFS.with_prefix("BTRFS ").rule(
+    BTRFS.rule(
         "btrfs-tree-block",
-        "tree block corruption",
+        "{block=<dec> }{mirror <dec> }<read|write> time tree block corruption detected",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c; 4.20-6.18",
     ),
-    BTRFS.with_prefix("BTRFS ").rule(
+    BTRFS.rule(
         "btrfs-header",
-        "header error at logical",
+        "{scrub: }{checksum/}header error at logical <dec> ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/scrub.c; 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-fixed",
-        "fixed up error at logical ",
+        "{scrub: }fixed up error at logical <dec> on <dev|mirror> ",
         Parse(fixed),
         "fs/btrfs/scrub.c scrub_handle_errored_block(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-corrected",
-        "read error corrected: ",
+        "read error corrected: ino <dec> off <dec>",
         Parse(corrected),
         "fs/btrfs/bio.c, extent_io.c repair_io_failure(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-unfixable",
-        "unable to fixup (",
+        "{scrub: }unable to fixup (<regular|nodatasum>) error at logical <dec> on <dev|mirror> ",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/scrub.c scrub_handle_errored_block(); 3.10-6.18",
     ),
-    BTRFS.with_prefix("BTRFS ").rule(
+    BTRFS.rule(
         "btrfs-scrub-io",
-        "i/o error at logical ",
+        "{scrub: }i/o error at logical <dec> on dev ",
         Effect(FsError, Unclear),
         "fs/btrfs/scrub.c scrub_print_warning(); 3.10-6.18",
     ),
-    BTRFS.with_prefix("BTRFS").rule(
+    ERROR.rule(
         "btrfs-errno",
-        "errno=",
+        "errno=<dec>",
         ParseKind(errno),
         "fs/btrfs/super.c, messages.c __btrfs_handle_fs_error(); 3.10-6.18",
     ),
-    BTRFS.with_prefix("BTRFS").rule(
+    BTRFS.rule(
+        "btrfs-panic",
+        "panic in <word>:<dec>: ",
+        ParseKind(panicked),
+        "fs/btrfs/super.c, messages.c __btrfs_panic(); 3.14-6.18",
+    ),
+    BTRFS.with_prefix("BTRFS panic (device <disk>) in ").rule(
+        "btrfs-panic-old",
+        "<word>:<dec>: ",
+        ParseKind(panicked),
+        "fs/btrfs/super.c __btrfs_panic(); 3.10-3.13",
+    ),
+    BTRFS.rule(
         "btrfs-aborted",
-        "Transaction aborted (error ",
+        "Transaction aborted (error <dec>)",
         ParseKind(aborted),
         "fs/btrfs/transaction.h, ctree.h btrfs_abort_transaction(); 3.10-6.18",
     ),
-    BTRFS.with_prefix("BTRFS error (device ").rule(
+    ERROR.rule(
         "btrfs-old-error",
-        ") in ",
+        "<No space left|IO failure|Readonly filesystem|>",
         ParseKind(old_error),
         "fs/btrfs/super.c __btrfs_std_error(): `…: IO failure`; up to 4.0",
     ),
-    BTRFS.with_prefix("BTRFS").rule(
+    BTRFS.rule(
         "btrfs-commit",
         "Skipping commit of aborted transaction",
         Continuation,
         "fs/btrfs/transaction.c cleanup_transaction(); 3.10-6.18",
     ),
-    BTRFS.with_prefix("BTRFS").rule(
+    BTRFS.rule(
         "btrfs-open",
         "open_ctree failed",
         Continuation,
         "fs/btrfs/super.c btrfs_fill_super(); 3.10-6.18",
     ),
-    BTRFS.with_prefix("BTRFS").rule(
+    BTRFS.rule(
         "btrfs-chunk",
-        "failed to read chunk ",
+        "failed to read chunk <root|tree>",
         Effect(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18",
     ),
-    BTRFS.with_prefix("BTRFS").rule(
+    BTRFS.rule(
         "btrfs-tree-root",
-        "failed to read tree root",
+        "<failed to read tree root|couldn't read tree root|couldn't read-tree root>",
         Effect(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18",
     ),
-    BTRFS.with_prefix("BTRFS").rule(
+    BTRFS.rule(
         "btrfs-missing",
-        "too many missing devices, writeable mount is not allowed",
+        "<too many missing devices, writeable mount is not allowed\
+         |writeable mount is not allowed due to too many missing devices\
+         |writable mount is not allowed due to too many missing devices>",
         Effect(Removed, Unclear),
         "fs/btrfs/disk-io.c, volumes.c; 3.10-6.18",
     ),
@@ -178,19 +212,12 @@ pub(crate) const RULES: &[Rule] = &[
 /// Printed at an error, not at mount (which prints info): the counters are sums since the
 /// filesystem was made.
 fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let number = |name: &str| {
-        text.all
-            .split_once(name)
-            .and_then(|(_, rest)| rest.split([',', ' ']).next())
-            .and_then(|number| number.parse::<u64>().ok())
-            .unwrap_or(0)
+    let [path, write, read, flush, ..] = text.fields else {
+        return None;
     };
-    let io = ["wr ", "rd ", "flush "].iter().any(|name| number(name) > 0);
-    let device = text
-        .before
-        .rsplit(' ')
-        .next()
-        .and_then(device_name::parse_block);
+    let io = [write, read, flush]
+        .iter()
+        .any(|number| number.parse::<u64>().is_ok_and(|number| number > 0));
     let parsed = ParsedRecord::from_text(
         text,
         if io {
@@ -200,7 +227,8 @@ fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         },
     );
     // `btrfs: bdev /dev/sda1 errs: …`, up to 4.0, does not identify the filesystem.
-    match device {
+    // None: a longer name than a device's (`/dev/mapper/luks-…`), or `<missing disk>`.
+    match device_name::parse_block_path(path) {
         Some(device) if parsed.device == DeviceName::Unnamed => {
             Some(ParsedRecord { device, ..parsed })
         }
@@ -212,12 +240,8 @@ fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 }
 
 fn lost_page(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let device = text
-        .after
-        .split_once(" on ")
-        .and_then(|(_, rest)| device_name::parse_block(rest));
     Some(ParsedRecord {
-        other_name: device,
+        other_name: device_name::parse_block_path(text.fields.last()?),
         ..ParsedRecord::from_text(text, RecordKind::Effect(FsError, Unclear))
     })
 }
@@ -236,19 +260,29 @@ fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
+fn errno(text: &MatchedText<'_>) -> Option<RecordKind> {
+    Some(kind_of_errno(text.fields.last()?))
+}
+
+/// `Inconsistency in ordered tree at offset 4096 (errno=-17 Object already exists)`: the number
+/// stands after the kernel's own text.
+fn panicked(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let (_, code) = text.after.rsplit_once("(errno=")?;
+    Some(kind_of_errno(code.split(' ').next()?))
+}
+
 /// -28: no space. -5: the underlying device. -30: already read-only. -117, -74, -2, -17: the
 /// filesystem's trees contradict each other.
-fn errno(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let code = text.after.split(' ').next()?;
-    Some(match code.trim_end_matches(['.', ',']) {
+fn kind_of_errno(code: &str) -> RecordKind {
+    match code {
         "-28" | "-12" | "-122" => RecordKind::Continuation,
         "-5" | "-30" | "-19" | "-110" => RecordKind::Effect(FsError, Unclear),
         _ => RecordKind::Cause(FsCorruption, Unclear),
-    })
+    }
 }
 
 fn aborted(text: &MatchedText<'_>) -> Option<RecordKind> {
-    Some(match text.after.split(')').next()? {
+    Some(match *text.fields.last()? {
         "-28" | "-12" => RecordKind::Continuation,
         "-5" | "-30" => RecordKind::Effect(FsError, Unclear),
         _ => RecordKind::Effect(FsCorruption, Unclear),
@@ -256,11 +290,9 @@ fn aborted(text: &MatchedText<'_>) -> Option<RecordKind> {
 }
 
 fn old_error(text: &MatchedText<'_>) -> Option<RecordKind> {
-    Some(if text.after.contains("No space left") {
-        RecordKind::Continuation
-    } else if text.after.contains("IO failure") || text.after.contains("Readonly filesystem") {
-        RecordKind::Effect(FsError, Unclear)
-    } else {
-        RecordKind::Cause(FsCorruption, Unclear)
+    Some(match *text.fields.last()? {
+        "No space left" => RecordKind::Continuation,
+        "IO failure" | "Readonly filesystem" => RecordKind::Effect(FsError, Unclear),
+        _ => RecordKind::Cause(FsCorruption, Unclear),
     })
 }

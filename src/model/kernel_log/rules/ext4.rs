@@ -1,273 +1,304 @@
 //! Rules for ext2, ext3, ext4 and JBD2: corruption of their own structures, errors of the
 //! underlying device, and their reactions.
 
+use std::sync::LazyLock;
+
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
+use crate::model::kernel_log::event::DeviceName;
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::pattern::{Captures, Pattern};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
 
-const EXT: RuleFamily = FILESYSTEM.with_prefix("EXT").rate_limited();
-const JBD2: RuleFamily = FILESYSTEM.with_prefix("JBD2: ");
+const ERROR: RuleFamily = FILESYSTEM
+    .with_prefix("EXT<4|3|2>-fs <error|critical> (device <disk>)")
+    .rate_limited();
+const MESSAGE: RuleFamily = FILESYSTEM
+    .with_prefix("EXT<4|3|2>-fs (<disk>): ")
+    .rate_limited();
+const WARNING: RuleFamily = FILESYSTEM
+    .with_prefix("EXT4-fs warning (device <disk>): <word>:<dec>: ")
+    .rate_limited();
+const JBD: RuleFamily = FILESYSTEM.with_prefix("JBD{2}: ");
 
 pub(crate) const RULES: &[Rule] = &[
-    EXT.with_prefix("EXT4-fs (").rule(
+    MESSAGE.rule(
         "ext4-error-old",
         "error count",
         Ignore,
         "fs/ext4/super.c print_daily_error_info(): printed once a day, about past errors; 3.10-6.18",
     ),
-    EXT.rule(
+    ERROR.rule(
         "ext4-error",
-        "-fs error (device ",
+        ": <word>{:<dec>}: ",
         ParseKind(error),
-        "fs/ext4/super.c __ext4_error(), __ext4_error_inode(), __ext4_std_error(), ext3, ext2; 3.10-6.18",
+        "fs/ext4/super.c __ext4_error(), __ext4_error_inode(), __ext4_error_file(), ext3, ext2; 3.10-6.18",
     ),
-    EXT.rule(
-        "ext4-critical",
-        "-fs critical (device ",
+    ERROR.rule(
+        "ext4-error-in",
+        " in <word>{:<dec>}: ",
+        ParseKind(errno),
+        "fs/ext4/super.c __ext4_std_error(), ext3; 3.10-6.18",
+    ),
+    MESSAGE.rule(
+        "ext2-error",
+        "error: <word>: ",
         ParseKind(error),
-        "fs/ext4/super.c; 3.10-6.18",
+        "fs/ext2/super.c ext2_error(); 3.10-6.18",
     ),
-    EXT.rule(
-        "ext4-panic",
-        "-fs (device ",
-        Continuation,
-        "fs/ext4/super.c __ext4_abort(); up to 5.9",
-    ),
-    EXT.rule(
+    MESSAGE.rule(
         "ext4-read-only",
-        "Remounting filesystem read-only",
+        "<Remounting|error: remounting> filesystem read-only",
         Cause(ReadOnly, Unclear),
         "fs/ext4/super.c ext4_handle_error(), ext3, ext2; 3.10-6.18",
     ),
-    EXT.rule(
+    MESSAGE.rule(
         "ext4-superblock",
         "I/O error while writing superblock",
         Effect(FsError, Unclear),
         "fs/ext4/super.c ext4_commit_super(); 3.10-6.18",
     ),
-    EXT.rule(
+    MESSAGE.rule(
         "ext4-superblock-before",
         "previous I/O error to superblock detected",
         Effect(FsError, Unclear),
         "fs/ext4/super.c ext4_commit_super(); 3.10-6.18",
     ),
-    EXT.rule(
+    MESSAGE.rule(
         "ext4-superblock-read",
-        "unable to read superblock",
+        "{error: }unable to read superblock",
         Effect(FsError, Unclear),
-        "fs/ext4/super.c ext4_load_super(); 3.10-6.18",
+        "fs/ext4/super.c ext4_load_super(), fs/ext2/super.c; 3.10-6.18",
     ),
-    EXT.rule(
+    WARNING.rule(
         "ext4-end-bio",
-        "I/O error ",
+        "I/O error {<dec> }writing to inode <dec> ",
         ParseKind(end_bio),
         "fs/ext4/page-io.c ext4_end_bio(); 3.10-6.18",
     ),
-    EXT.rule(
+    MESSAGE.rule(
         "ext4-loss",
-        "This should not happen!! Data will be lost",
+        "This should not happen!!<blanks>Data will be lost",
         Effect(FsError, Unclear),
         "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
     ),
-    EXT.rule(
+    MESSAGE.rule(
         "ext4-unwritten",
         "failed to convert unwritten extents",
         Effect(FsError, Unclear),
         "fs/ext4/page-io.c ext4_end_io_end(); 3.10-6.18",
     ),
-    EXT.rule(
+    MESSAGE.rule(
         "ext4-delayed",
-        "Delayed block allocation failed",
+        "Delayed block allocation failed for inode <dec> at logical offset <dec> with max blocks <dec> with error <dec>",
         ParseKind(delayed_allocation),
         "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
     ),
-    EXT.rule(
-        "ext4-checksum",
-        "hecksum invalid",
-        Effect(FsCorruption, Unclear),
-        "fs/ext4/namei.c, bitmap.c; 3.10-6.18",
-    ),
-    EXT.rule(
+    MESSAGE.rule(
         "ext4-group",
         "group descriptors corrupted",
         Cause(FsCorruption, Unclear),
-        "fs/ext4/super.c ext4_fill_super(); 3.10-6.18",
+        "fs/ext4/super.c ext4_fill_super(), ext2; 3.10-6.18",
     ),
-    EXT.rule(
+    MESSAGE.rule(
         "ext4-not-in-group",
-        "ext4_check_descriptors",
-        ParseKind(descriptors),
+        "ext4_check_descriptors: <Block bitmap|Inode bitmap|Inode table> for group <dec> not in group ",
+        Cause(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_check_descriptors(); 3.10-6.18",
     ),
-    EXT.rule(
+    MESSAGE.rule(
+        "ext4-group-checksum",
+        "ext4_check_descriptors: Checksum for group <dec> failed (",
+        Cause(FsCorruption, Unclear),
+        "fs/ext4/super.c ext4_check_descriptors(); 3.10-6.18",
+    ),
+    MESSAGE.rule(
         "ext4-journal",
         "error loading journal",
         Effect(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_load_journal(); 3.10-6.18",
     ),
-    EXT.rule(
+    MESSAGE.rule(
         "ext4-no-journal",
         "no journal found",
         Effect(FsCorruption, Unclear),
         "fs/ext4/super.c ext4_get_journal_inode(); 3.10-6.18",
     ),
     // The journal abort and the rejected writes that follow were also requested.
-    EXT.with_prefix("EXT4-fs (").rule(
+    MESSAGE.rule(
         "ext4-shut-down",
-        "shut down requested",
+        "shut down requested (",
         Record(RecordKind::ExpectedFailure { medium: false }),
         "fs/ext4/ioctl.c ext4_force_shutdown(): an operator requested it; 4.11-6.18",
     ),
     FILESYSTEM.rule(
         "jbd2-aborting",
-        "Aborting journal on device ",
-        Parse(journal_of),
+        "Aborting journal on device <disk>{.}$",
+        Parse(journal_aborted),
         "fs/jbd2/journal.c __jbd2_journal_abort_hard(), jbd; 3.10-6.18",
     ),
-    JBD2.rule(
+    JBD.rule(
         "jbd2-superblock",
-        "when updating journal superblock for ",
-        Parse(journal_of),
+        "{Error <dec> detected}{I/O error} when updating journal superblock for <disk>{.}$",
+        Parse(journal_error),
         "fs/jbd2/journal.c jbd2_write_superblock(); 3.10-6.18",
     ),
-    JBD2.rule(
+    JBD.rule(
         "jbd2-flush",
-        "Detected IO errors while flushing file data on ",
-        Parse(journal_of),
+        "Detected IO errors while flushing file data on <disk>$",
+        Parse(journal_error),
         "fs/jbd2/commit.c jbd2_journal_commit_transaction(); 3.10-6.18",
     ),
-    JBD2.rule(
+    JBD.rule(
         "jbd2-commit",
         "IO error reading journal superblock",
         Effect(FsError, Unclear),
         "fs/jbd2/journal.c journal_get_superblock(); 3.10-6.18",
     ),
-    JBD2.rule(
+    JBD.rule(
         "jbd2-read",
-        "Failed to read block at offset",
+        "Failed to read block at offset <dec>$",
         Effect(FsError, Unclear),
         "fs/jbd2/recovery.c jread(); 3.10-6.18",
     ),
     // ext4's own record with the device name follows.
-    JBD2.rule(
+    JBD.rule(
         "jbd2-checksum",
-        "Invalid checksum recovering",
+        "Invalid checksum recovering {data }block <dec> in ",
         Cause(FsCorruption, Unclear),
         "fs/jbd2/recovery.c do_one_pass(); 3.10-6.18",
     ),
-    JBD2.rule(
+    JBD.rule(
         "jbd2-superblock-checksum",
-        "ournal checksum error",
+        "<j|J>ournal checksum error$",
         Cause(FsCorruption, Unclear),
         "fs/jbd2/journal.c; 3.10-6.18",
     ),
-    JBD2.rule(
+    JBD.rule(
         "jbd2-recovery",
-        "recovery failed",
+        "recovery failed$",
         Cause(FsCorruption, Unclear),
         "fs/jbd2/journal.c jbd2_journal_load(); 3.10-6.18",
     ),
-    JBD2.rule(
-        "jbd2-risk",
-        "risk of filesystem corruption",
-        Continuation,
-        "fs/jbd2/transaction.c warn_dirty_buffer(): a program writes to the underlying device; 3.10-6.18",
-    ),
 ];
+
+/// Messages about errors of the underlying device, or about an earlier error; all others are about
+/// the filesystem's own structures. They stand at the record's end: before them can stand names
+/// that users choose (`comm NAME: path NAME: `).
+const DEVICE_ERRORS: [&str; 22] = [
+    "Detected aborted journal$",
+    "Couldn't clean up the journal$",
+    "reading directory lblock <dec>$",
+    "error -5 reading directory block{ (ino <dec>, block <dec>)}$",
+    "unable to read itable block$",
+    "unable to read inode block - inode=<dec>, block=<dec>$",
+    "Cannot read <block|inode> bitmap - block_group = <dec>, <block|inode>_bitmap = <dec>$",
+    "Error -5 reading block bitmap for <dec>$",
+    "Error -5 loading buddy information for <dec>$",
+    "Error while async write back metadata$",
+    "Error writing to MMP block$",
+    "error reading MMP data: -5$",
+    "error while reading EA inode <dec> err=-5$",
+    "couldn't read orphan inode <dec> (err -5)$",
+    "error -5 getting inode <dec> block$",
+    "error -5 when attempting revoke$",
+    "{inode <dec>: }block <dec> read error$",
+    "<Read failure|IO error syncing itable block|IO error syncing inode>{, inode=<dec>, block=<dec>}$",
+    "detected IO error when writing metadata buffers$",
+    "unable to read inode block <dec>$",
+    "failed to read block <dec>$",
+    "IO failure$",
+];
+
+static DEVICE_ERROR_PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
+    DEVICE_ERRORS
+        .iter()
+        .filter_map(|text| Pattern::parse(text).ok())
+        .collect()
+});
 
 /// Distinguishes corruption of the filesystem's own structures from I/O errors of the underlying
 /// device.
 fn error(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let (_, message) = text
-        .after
-        .split_once("): ")
-        .or_else(|| text.after.split_once(") in "))?;
-    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
-    Some(match () {
-        // The errno of __ext4_std_error(): aborted or read-only before, so not a new error.
-        () if says(&[
-            "Detected aborted journal",
-            "Journal has aborted",
-            "Readonly filesystem",
-        ]) =>
-        {
+    let after_names = text.after.match_indices(": ").map(|(at, _)| at + 2);
+    let of_device = std::iter::once(0)
+        .chain(after_names)
+        .map(|at| &text.after[at..])
+        .any(|message| {
+            DEVICE_ERROR_PATTERNS
+                .iter()
+                .any(|pattern| pattern.find(message, &mut Captures::default()).is_some())
+        });
+    Some(if of_device {
+        RecordKind::Effect(FsError, Unclear)
+    } else {
+        RecordKind::Cause(FsCorruption, Unclear)
+    })
+}
+
+/// The texts of ext4_decode_error(). Aborted or read-only before: not a new error.
+fn errno(text: &MatchedText<'_>) -> Option<RecordKind> {
+    Some(match text.after.trim_ascii_end() {
+        "IO failure" | "error 5" | "Journal has aborted" | "Readonly filesystem" => {
             RecordKind::Effect(FsError, Unclear)
         }
-        // -ENOSPC, -ENOMEM, -EDQUOT, as text.
-        () if says(&["Out of memory", "No space left", "error 28"]) => RecordKind::Continuation,
-        () if says(&[
-            "IO failure",
-            "I/O error",
-            "Cannot read ",
-            "annot read block bitmap",
-            "unable to read",
-            "reading directory lblock",
-            "error reading",
-            "while async write back metadata",
-            "IO error",
-            "Error -5",
-            "error -5",
-            "err -5",
-            "Unable to read",
-            "IO read error",
-            "failed to read",
-        ]) =>
-        {
-            RecordKind::Effect(FsError, Unclear)
-        }
-        () => RecordKind::Cause(FsCorruption, Unclear),
+        "Out of memory" | "error 28" | "error 12" | "error 122" => RecordKind::Continuation,
+        _ => RecordKind::Cause(FsCorruption, Unclear),
     })
 }
 
 /// `I/O error 10 writing to inode 2 …` (block status; an errno before 4.13): lack of space is not
 /// an error of the device.
 fn end_bio(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let code: String = text
-        .after
-        .chars()
-        .take_while(|c| c.is_ascii_digit() || *c == '-')
-        .collect();
-    if !text.after.contains("writing to inode") {
-        return None;
-    }
-    Some(if matches!(code.as_str(), "3" | "-28") {
-        RecordKind::Continuation
-    } else {
-        RecordKind::Effect(FsError, Unclear)
+    Some(match text.fields {
+        ["3" | "-28", _] => RecordKind::Continuation,
+        _ => RecordKind::Effect(FsError, Unclear),
     })
 }
 
 fn delayed_allocation(text: &MatchedText<'_>) -> Option<RecordKind> {
-    Some(if text.after.contains("error 28") {
-        RecordKind::Continuation
-    } else {
-        RecordKind::Effect(FsError, Unclear)
+    Some(match text.fields {
+        [.., "28"] => RecordKind::Continuation,
+        _ => RecordKind::Effect(FsError, Unclear),
     })
 }
 
-fn descriptors(text: &MatchedText<'_>) -> Option<RecordKind> {
-    text.after
-        .contains("not in group")
-        .then_some(RecordKind::Cause(FsCorruption, Unclear))
+/// After the abort, every write is rejected.
+fn journal_aborted(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::new(
+        journal_device(text.device)?,
+        RecordKind::Cause(ReadOnly, Unclear),
+    ))
 }
 
-/// `dm-2-8`: the journal is inode 8 of dm-2. After its abort, every write is rejected.
-fn journal_of(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let name = text.after.split([' ', '\n']).next()?.trim_end_matches('.');
-    let name = name
-        .rsplit_once('-')
-        .filter(|(_, inode)| {
-            inode.bytes().all(|byte| byte.is_ascii_digit()) && !name.starts_with("dm-")
-                || name.matches('-').count() > 1
-        })
-        .map_or(name, |(disk, _)| disk);
-    let kind = if text.all.contains("Aborting journal") {
-        RecordKind::Cause(ReadOnly, Unclear)
-    } else {
-        RecordKind::Effect(FsError, Unclear)
+fn journal_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::new(
+        journal_device(text.device)?,
+        RecordKind::Effect(FsError, Unclear),
+    ))
+}
+
+/// `dm-2-8`: the journal is inode 8 of dm-2.
+fn journal_device(journal: &DeviceName) -> Option<DeviceName> {
+    let DeviceName::Block(name) = journal else {
+        return None;
     };
-    Some(ParsedRecord::new(device_name::parse_block(name)?, kind))
+    let disk = name.rsplit_once('-').filter(|(_, inode)| {
+        inode.bytes().all(|byte| byte.is_ascii_digit()) && !name.starts_with("dm-")
+            || name.matches('-').count() > 1
+    });
+    device_name::parse_block(disk.map_or(name.as_str(), |(disk, _)| disk))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_about_the_device_is_a_pattern_to_the_records_end() {
+        assert_eq!(DEVICE_ERROR_PATTERNS.len(), DEVICE_ERRORS.len());
+        assert!(DEVICE_ERRORS.iter().all(|text| text.ends_with('$')));
+    }
 }

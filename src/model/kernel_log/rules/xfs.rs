@@ -2,17 +2,18 @@
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::parsed_record::{MatchedText, RecordKind, leading_digits};
+use crate::model::kernel_log::parsed_record::{MatchedText, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
 
-const XFS: RuleFamily = FILESYSTEM.with_prefix("XFS");
+/// A message about no mounted filesystem has no device.
+const XFS: RuleFamily = FILESYSTEM.with_prefix("XFS{ (<disk>)}: ");
 
 pub(crate) const RULES: &[Rule] = &[
     // The consequences of a requested shutdown were also requested.
     XFS.rule(
         "xfs-user",
-        "User initiated shutdown",
+        "User initiated shutdown <received|(0x>",
         Record(RecordKind::ExpectedFailure { medium: false }),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(): an operator requested it; 3.10-6.18",
     ),
@@ -24,20 +25,20 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     XFS.rule(
         "xfs-shutdown-memory-at",
-        "Corruption of in-memory data (0x",
+        "Corruption of in-memory data (0x<hex>) detected at ",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 5.15-6.18",
     ),
     XFS.rule(
         "xfs-shutdown-disk",
-        "Corruption of on-disk metadata (0x",
+        "Corruption of on-disk metadata (0x<hex>) detected at ",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 6.1-6.18",
     ),
     XFS.rule(
         "xfs-shutdown-log",
-        "og I/O Error",
-        ParseKind(shutdown),
+        "Log I/O Error <Detected.|(0x>",
+        Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18",
     ),
     XFS.rule(
@@ -48,28 +49,29 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     XFS.rule(
         "xfs-shutdown-metadata",
-        "Metadata I/O Error (0x",
+        "Metadata I/O Error (0x<hex>) detected at ",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 5.15-6.18",
     ),
     XFS.rule(
         "xfs-shutdown-error",
-        "Filesystem has been shut down due to log error",
+        "Filesystem has been shut down due to log error (0x",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_log.c xlog_force_shutdown(); 5.16-6.18",
     ),
     XFS.rule(
         "xfs-shutdown-any",
-        "hutting down filesystem",
+        "<Block device removal (0x|All device paths lost. Shutting down filesystem>",
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18",
     ),
     XFS.rule(
         "xfs-force",
-        "xfs_do_force_shutdown(0x",
+        "xfs_do_force_shutdown(0x<hex>) called from line <dec> of file ",
         Continuation,
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-5.14",
     ),
+    // The next words are a name or an expression of the kernel's source: `i != 1`.
     XFS.rule(
         "xfs-internal",
         "Internal error ",
@@ -96,25 +98,41 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     XFS.rule(
         "xfs-repair",
-        "nmount and run xfs_repair",
+        "{Corruption not fixed during online repair.<blanks>}\
+         {Failed to remove inode(s) from unlinked list. Please free space, }\
+         <Unmount|unmount> and run xfs_repair",
         Effect(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c, libxfs/xfs_inode_buf.c; 3.10-6.18",
     ),
     XFS.rule(
+        "xfs-repair-free-list",
+        "WARNING: Reset corrupted AGFL on AG <dec>. <dec> blocks leaked. \
+         Please unmount and run xfs_repair",
+        Effect(FsCorruption, Unclear),
+        "fs/xfs/libxfs/xfs_alloc.c xfs_agfl_reset(); 4.17-6.18",
+    ),
+    XFS.rule(
+        "xfs-repair-log",
+        "Corruption warning: Metadata has LSN (<dec>:<dec>) ahead of current LSN (<dec>:<dec>). \
+         Please unmount and run xfs_repair",
+        Effect(FsCorruption, Unclear),
+        "fs/xfs/xfs_log.c xfs_log_check_lsn(); 4.4-6.18",
+    ),
+    XFS.rule(
         "xfs-dinode",
-        "corrupt dinode ",
+        "corrupt dinode <dec>",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_inode.c xfs_iformat(); up to 4.16",
     ),
     XFS.rule(
         "xfs-inode",
-        "corrupt inode ",
+        "corrupt inode <dec> (",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_inode.c; up to 4.16",
     ),
     XFS.rule(
         "xfs-bad-inode",
-        "bad inode magic",
+        "bad inode magic/vsn daddr <dec> #<dec> (magic=",
         Cause(FsCorruption, Unclear),
         "fs/xfs/libxfs/xfs_inode_buf.c; 3.10-4.16",
     ),
@@ -132,71 +150,65 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     XFS.rule(
         "xfs-sb-check",
-        "SB sanity check failed",
+        "SB sanity check {<dec> }failed",
         Effect(FsCorruption, Unclear),
         "fs/xfs/libxfs/xfs_sb.c xfs_validate_sb_common(); 3.10-6.18",
     ),
     XFS.rule(
         "xfs-alert",
-        "Corruption Alert: ",
+        "Corruption Alert: Buffer at daddr 0x<hex> had permanent write failures",
         Effect(FsError, Unclear),
         "fs/xfs/xfs_buf.c xfs_buf_ioerror_permanent(): permanent write failures; 4.7-6.18",
     ),
     XFS.rule(
         "xfs-metadata-io",
-        "metadata I/O error",
+        "metadata I/O error in \"<file>{+0x<hex>/0x<hex>}{ [<word>]}\" \
+         at daddr 0x<hex> len <dec> error <dec>",
         ParseKind(io_error),
-        "fs/xfs/xfs_buf.c xfs_buf_ioerror_alert(); 3.10-6.18",
+        "fs/xfs/xfs_buf.c xfs_buf_ioerror_alert(); 4.17-6.18",
+    ),
+    XFS.rule(
+        "xfs-metadata-io-old",
+        "metadata I/O error: block 0x<hex> (\"<file>\") error <dec>",
+        ParseKind(io_error),
+        "fs/xfs/xfs_buf.c xfs_buf_ioerror_alert(); 3.10-4.16",
     ),
     XFS.rule(
         "xfs-log-io",
-        "log I/O error ",
+        "log I/O error <dec>$",
         ParseKind(io_error),
         "fs/xfs/xfs_log.c xlog_ioend_work(); 5.4-6.18",
     ),
     XFS.rule(
         "xfs-writeback",
-        "writeback error on ",
-        ParseKind(io_error),
+        "writeback error on <inode|sector> <dec>",
+        Effect(FsError, Unclear),
         "fs/xfs/xfs_aops.c xfs_destroy_ioend(), xfs_end_ioend(); 3.10-6.18",
     ),
     XFS.rule(
         "xfs-async",
-        "Failing async write",
+        "<Failing|Detected failing> async write on buffer block 0x<hex>",
         Effect(FsError, Unclear),
         "fs/xfs/xfs_buf.c xfs_buf_iodone_callback_error(); 3.10-6.18",
     ),
     XFS.rule(
-        "xfs-read",
-        "read error on ",
-        Effect(FsError, Unclear),
-        "fs/xfs/xfs_aops.c; 6.11-6.18",
-    ),
-    XFS.rule(
         "xfs-mount-failed",
-        "log mount/recovery failed: error ",
+        "log mount/recovery failed: error <dec>",
         ParseKind(mount_failed),
         "fs/xfs/xfs_log.c xfs_log_mount(); 3.10-6.18",
     ),
     XFS.rule(
-        "xfs-health",
-        "health status reported",
-        Continuation,
-        "fs/xfs/xfs_health.c; 5.4-6.18",
-    ),
-    XFS.rule(
         "xfs-unhealthy",
-        "metadata corruption has been found",
+        "Uncorrected metadata errors detected; please run xfs_repair",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_health.c xfs_health_unmount(); 5.4-6.18",
     ),
 ];
 
-/// `error 5` (EIO), 61 (ENODATA: the medium), 19 (ENODEV), 117 (EUCLEAN) and 74 (EBADMSG:
-/// checksums), 28 (ENOSPC), 12 (ENOMEM)
+/// The row's last field. 5 (EIO), 61 (ENODATA: the medium), 19 (ENODEV), 117 (EUCLEAN) and 74
+/// (EBADMSG: checksums), 28 (ENOSPC), 12 (ENOMEM)
 fn io_error(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let number = text.all.rsplit("error ").next().unwrap_or_default();
-    Some(match leading_digits(number.trim_start_matches('-')) {
+    Some(match text.fields.last()?.trim_start_matches('-') {
         "117" | "74" => RecordKind::Cause(FsCorruption, Unclear),
         "28" => RecordKind::Continuation,
         _ => RecordKind::Effect(FsError, Unclear),
@@ -204,15 +216,8 @@ fn io_error(text: &MatchedText<'_>) -> Option<RecordKind> {
 }
 
 fn mount_failed(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let corrupt = text.after.contains("117") || text.after.contains("74");
-    Some(if corrupt {
-        RecordKind::Cause(FsCorruption, Unclear)
-    } else {
-        RecordKind::Effect(FsError, Unclear)
+    Some(match text.fields.last()?.trim_start_matches('-') {
+        "117" | "74" => RecordKind::Cause(FsCorruption, Unclear),
+        _ => RecordKind::Effect(FsError, Unclear),
     })
-}
-
-fn shutdown(text: &MatchedText<'_>) -> Option<RecordKind> {
-    (text.after.starts_with(" Detected") || text.after.starts_with(" (0x"))
-        .then_some(RecordKind::Cause(FsShutdown, Unclear))
 }
