@@ -6,300 +6,333 @@
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::event::{Blame, Class, DeviceName};
+use crate::model::kernel_log::event::{Class, DeviceName};
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind, ScsiRecord};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Role, Rule, RuleFamily};
 
 const NETWORK: RuleFamily = DRIVE.with_role(Role::NetworkOutage);
+const SCSI: RuleFamily =
+    DRIVE.with_prefix("<sd|sr|st|ses|scsi|sg|ch|osst> <hctl>: {[<disk>] }{tag#<dec> }");
+/// The record has no device: `mptscsih: ioc1: `, `mpt2sas3: `, `mpt3sas_cm0: `
+const MPT: RuleFamily = DRIVE.with_prefix("{mptscsih: }<ioc|mpt2sas|mpt3sas><word>: ");
+/// 3.10-4.0 without the address: `megasas: `, `megaraid_sas: `
+const MEGARAID: RuleFamily = DRIVE.with_prefix("mega<raid_sas|sas>{ <pci>}: ");
+const HPSA: RuleFamily = DRIVE.with_prefix("hpsa <pci>: ");
+const SMARTPQI: RuleFamily = DRIVE.with_prefix("smartpqi <pci>: ");
+const AACRAID: RuleFamily = DRIVE.with_prefix("aacraid: ");
+const ARCMSR: RuleFamily = DRIVE.with_prefix("arcmsr{<dec>}: ");
+const QLA2XXX: &str = "qla2xxx [<pci>]-<hex>:<dec>: ";
+const LPFC: &str = "lpfc <pci>: <dec>:{(<dec>):}<dec> ";
 
 pub(crate) const RULES: &[Rule] = &[
-    DRIVE.rule(
+    SCSI.rule(
         "hba-abort",
         "attempting task abort!",
-        Parse(abort),
+        Cause(Timeout, Unclear),
         "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_abort(), message/fusion/mptscsih.c, megaraid_sas_fusion.c; 3.10-6.18",
     ),
-    DRIVE.with_role(Role::DeviceReset).rule(
+    MPT.rule(
+        "hba-abort-unnamed",
+        "attempting task abort!<blanks>{scmd(<hex>}{(sc=<hex>}",
+        Parse(unnamed_abort),
+        "drivers/message/fusion/mptscsih.c mptscsih_abort(), scsi/mpt2sas/mpt2sas_scsih.c; 3.10-6.18",
+    ),
+    SCSI.with_role(Role::DeviceReset).rule(
         "hba-device-reset",
         "attempting device reset!",
-        Parse(reset),
+        Cause(Reset, Unclear),
         "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_dev_reset(); 3.10-6.18",
     ),
-    DRIVE.with_role(Role::TargetReset).rule(
+    MPT.with_role(Role::DeviceReset).rule(
+        "hba-device-reset-unnamed",
+        "attempting device reset!<blanks>{scmd(<hex>}{(sc=<hex>}",
+        Parse(unnamed_reset),
+        "drivers/scsi/mpt2sas/mpt2sas_scsih.c _scsih_dev_reset(); 3.10",
+    ),
+    SCSI.with_role(Role::TargetReset).rule(
         "hba-target-reset",
         "attempting target reset!",
-        Parse(reset),
+        Cause(Reset, Unclear),
         "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_target_reset(), mptscsih.c, megaraid_sas; 3.10-6.18",
     ),
-    DRIVE.rule(
+    MPT.with_role(Role::TargetReset).rule(
+        "hba-target-reset-unnamed",
+        "attempting target reset!<blanks>{scmd(<hex>}{(sc=<hex>}",
+        Parse(unnamed_reset),
+        "drivers/message/fusion/mptscsih.c mptscsih_dev_reset(), scsi/mpt2sas/mpt2sas_scsih.c; 3.10-6.18",
+    ),
+    DRIVE.with_prefix("scsi target<dec>:<dec>:<dec>: ").with_role(Role::TargetReset).rule(
+        "hba-target-reset-target",
+        "attempting target reset!<blanks>{scmd(<hex>}{(sc=<hex>}",
+        Parse(unnamed_reset),
+        "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_target_reset(); 3.10-6.18",
+    ),
+    MPT.rule(
         "hba-bus-reset",
         "attempting bus reset!",
         Cause(Reset, No),
         "drivers/message/fusion/mptscsih.c mptscsih_bus_reset(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    MPT.rule(
         "hba-host-reset",
         "attempting host reset!",
         Cause(Reset, No),
         "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_host_reset(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("mpt").rule(
+    MPT.rule(
         "mpt-diag-reset",
-        "sending diag reset",
+        "sending diag reset !!$",
         Cause(Reset, No),
         "drivers/scsi/mpt3sas/mpt3sas_base.c _base_diag_reset(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("mpt").rule(
+    MPT.rule(
         "mpt-fault",
-        "fault_state(0x",
+        "fault_state(<hex>)!$",
         Cause(Reset, No),
         "drivers/scsi/mpt3sas/mpt3sas_base.c mpt3sas_base_fault_info(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("mpt").rule(
+    MPT.rule(
         "mpt-smp",
-        "SMP command sent to the expander",
+        "SMP command sent to the expander<blanks>(",
         Cause(Transport, No),
         "drivers/scsi/mpt3sas/mpt3sas_transport.c; 4.10-6.18",
     ),
-    DRIVE.with_prefix("sd ").rule(
+    SCSI.rule(
         "mega-smid",
-        "Abort request is for SMID",
+        "Abort request is for SMID: <dec>$",
         Continuation,
         "drivers/scsi/megaraid/megaraid_sas_fusion.c megasas_task_abort_fusion(); 4.20-6.18",
     ),
-    DRIVE.with_prefix("megaraid").rule(
+    MEGARAID.rule(
         "mega-waiting",
-        "commands to complete",
+        "[<blanks><dec>]waiting for <dec> commands to complete",
         Cause(Transport, No),
         "drivers/scsi/megaraid/megaraid_sas_base.c megasas_wait_for_outstanding(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("megaraid").rule(
+    DRIVE.rule(
+        "mega-waiting-mbox",
+        "megaraid mbox: Wait for <dec> commands to complete:<dec>$",
+        Cause(Transport, No),
+        "drivers/scsi/megaraid/megaraid_mbox.c megaraid_reset_handler(); 3.10-6.18",
+    ),
+    MEGARAID.rule(
         "mega-fault",
-        "FW detected to be in fault",
+        "FW detected to be in fault<blanks>state, ",
         Cause(Reset, No),
         "drivers/scsi/megaraid/megaraid_sas_fusion.c; 3.10-6.18",
     ),
-    DRIVE.with_prefix("megaraid").rule(
+    MEGARAID.rule(
         "mega-killed",
-        "HBA is killed",
+        "{<word>:<dec> }{OCR failed and }HBA is killed.$",
         Cause(Removed, No),
         "drivers/scsi/megaraid/megaraid_sas_fusion.c; 4.1-6.18",
     ),
-    DRIVE.with_prefix("megaraid").rule(
+    MEGARAID.rule(
         "mega-killing",
-        "Killing HBA",
+        "{<word>:<dec> }{Reset not supported, }killing adapter{ scsi<dec>}",
         Cause(Removed, No),
         "drivers/scsi/megaraid/megaraid_sas_fusion.c; 3.10-6.18",
     ),
-    DRIVE.with_prefix("megaraid").rule(
+    MEGARAID.rule(
         "mega-resetting",
-        "resetting fusion adapter",
+        "resetting fusion adapter{ scsi<dec>}.$",
         Cause(Reset, No),
         "drivers/scsi/megaraid/megaraid_sas_fusion.c megasas_reset_fusion(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    HPSA.rule(
         "hpsa-reset",
-        "resetting logical",
-        Parse(reset_logical),
+        "scsi <hctl>: resetting logical ",
+        Parse(reset_of_device),
         "drivers/scsi/hpsa.c hpsa_show_dev_msg(); 4.2-6.18",
     ),
-    DRIVE.rule(
+    HPSA.rule(
         "hpsa-reset-physical",
-        "resetting physical",
-        Parse(reset),
+        "scsi <hctl>: resetting physical ",
+        Parse(reset_of_device),
         "drivers/scsi/hpsa.c hpsa_show_dev_msg(); 4.2-6.18",
     ),
-    DRIVE.rule(
+    HPSA.rule(
         "hpsa-lockup",
-        "ontroller lockup detected",
+        "<C|c>ontroller lockup detected",
         Cause(Reset, No),
         "drivers/scsi/hpsa.c controller_lockup_detected(), smartpqi; 3.10-6.18",
     ),
-    DRIVE.with_prefix("smartpqi").rule(
+    SMARTPQI.rule(
         "pqi-reset",
-        "resetting scsi",
-        Parse(reset_logical),
+        "resetting scsi <hctl>",
+        Parse(reset_of_device),
         "drivers/scsi/smartpqi/smartpqi_init.c pqi_device_reset(); 4.9-6.18",
     ),
-    DRIVE.with_prefix("smartpqi").rule(
+    SMARTPQI.rule(
         "pqi-offline",
         "controller offline",
         Cause(Removed, No),
         "drivers/scsi/smartpqi/smartpqi_init.c pqi_take_ctrl_offline(); 4.9-6.18",
     ),
-    DRIVE.with_prefix("aacraid").rule(
+    AACRAID.rule(
         "aacraid-abort",
-        "Host adapter abort request",
+        "Host adapter abort request<.| (| timed out>",
         Parse(adapter_timeout),
         "drivers/scsi/aacraid/linit.c aac_eh_abort(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("aacraid").rule(
+    AACRAID.rule(
         "aacraid-reset",
-        "Host adapter reset request",
+        "Host adapter reset request. SCSI hang ?$",
         Cause(Reset, No),
         "drivers/scsi/aacraid/linit.c aac_eh_host_reset(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("aacraid").rule(
+    AACRAID.rule(
         "aacraid-bus-reset",
-        "Host bus reset request",
+        "Host bus reset request. SCSI hang ?$",
         Cause(Reset, No),
         "drivers/scsi/aacraid/linit.c aac_eh_bus_reset(); 4.11-6.18",
     ),
-    DRIVE.with_prefix("aacraid").rule(
+    AACRAID.rule(
         "aacraid-target-reset",
-        "Host target reset request",
+        "Host target reset request. SCSI hang ?$",
         Cause(Reset, No),
         "drivers/scsi/aacraid/linit.c aac_eh_target_reset(); 4.11-6.18",
     ),
-    DRIVE.with_prefix("aacraid").rule(
+    AACRAID.rule(
         "aacraid-device-reset",
-        "Host device reset request",
+        "Host device reset request. SCSI hang ?$",
         Cause(Reset, No),
         "drivers/scsi/aacraid/linit.c aac_eh_dev_reset(); 4.11-6.18",
     ),
-    DRIVE.with_prefix("AAC").rule(
+    DRIVE.rule(
         "aacraid-blink",
-        "adapter blinkLED",
+        "AAC{<dec>}: Host adapter BLINK LED <hex>$",
         Cause(Reset, No),
         "drivers/scsi/aacraid/commsup.c aac_check_health(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("arcmsr").rule(
+    AACRAID.rule(
+        "aacraid-blink-send",
+        "aac_fib_send: adapter blinkLED <hex>.",
+        Cause(Reset, No),
+        "drivers/scsi/aacraid/commsup.c aac_fib_send(); 3.10-6.18",
+    ),
+    ARCMSR.rule(
         "arcmsr-abort",
-        "abort device command",
+        "abort device command of scsi id = <dec> lun = <dec>$",
         Parse(adapter_timeout),
         "drivers/scsi/arcmsr/arcmsr_hba.c arcmsr_abort(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("arcmsr").rule(
+    ARCMSR.rule(
         "arcmsr-reset",
-        "executing bus reset",
+        "executing bus reset eh.....num_resets = <dec>",
         Cause(Reset, No),
         "drivers/scsi/arcmsr/arcmsr_hba.c arcmsr_bus_reset(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("3w-").rule(
+    SCSI.rule(
         "3w-timeout",
-        "Command (0x",
+        "WARNING: {(<hex>:<hex>): }Command (<hex>) timed out, resetting card.$",
         Parse(adapter_timeout),
         "drivers/scsi/3w-9xxx.c twa_scsi_eh_reset(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("qla2xxx").rule(
+    DRIVE.with_prefix(QLA2XXX).rule(
         "qla-abort",
-        ": Abort command issued",
+        "Abort command issued nexus=",
         Cause(Timeout, No),
         "drivers/scsi/qla2xxx/qla_os.c qla2xxx_eh_abort(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("qla2xxx").rule(
+    DRIVE.with_prefix(QLA2XXX).rule(
         "qla-reset",
-        "RESET ISSUED nexus",
+        "<DEVICE|TARGET|BUS|ADAPTER> RESET ISSUED nexus=",
         Cause(Reset, No),
         "drivers/scsi/qla2xxx/qla_os.c __qla2xxx_eh_generic_reset(); 3.10-6.18",
     ),
-    NETWORK.with_prefix("qla2xxx").rule(
+    NETWORK.with_prefix(QLA2XXX).rule(
         "qla-loop-down",
         "LOOP DOWN detected",
         Cause(Transport, No),
         "drivers/scsi/qla2xxx/qla_isr.c qla2x00_async_event(); 3.10-6.18",
     ),
-    NETWORK.with_prefix("lpfc").rule(
+    NETWORK.with_prefix(LPFC).rule(
         "lpfc-link-down",
         "Link Down Event",
         Cause(Transport, No),
         "drivers/scsi/lpfc/lpfc_hbadisc.c; 3.10-6.18",
     ),
-    DRIVE.with_prefix("lpfc").rule(
+    DRIVE.with_prefix(LPFC).rule(
         "lpfc-timeout",
         "SCSI Layer I/O Abort Request",
         Cause(Timeout, No),
         "drivers/scsi/lpfc/lpfc_scsi.c lpfc_abort_handler(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("lpfc").rule(
+    DRIVE.with_prefix(LPFC).rule(
         "lpfc-reset",
-        "SCSI layer issued",
+        "SCSI layer issued ",
         Cause(Reset, No),
         "drivers/scsi/lpfc/lpfc_scsi.c lpfc_device_reset_handler(); 3.10-6.18",
     ),
     NETWORK.rule(
         "fc-port",
-        "blocked FC remote port time out",
+        "<blanks>rport-<dec>:<dec>-<dec>: blocked FC remote port time out: ",
         Cause(Transport, No),
         "drivers/scsi/scsi_transport_fc.c fc_timeout_deleted_rport(); 3.10-6.18",
     ),
     NETWORK.rule(
         "iscsi-conn",
-        "detected conn error (",
+        "<blanks>connection<dec>:<dec>: detected conn error (<dec>)$",
         Cause(Transport, No),
         "drivers/scsi/scsi_transport_iscsi.c iscsi_conn_error_event(); 3.10-6.18",
     ),
     NETWORK.rule(
         "iscsi-session",
-        "session recovery timed out after",
+        "<blanks>session<dec>: session recovery timed out after <dec> secs$",
         Cause(Transport, No),
         "drivers/scsi/scsi_transport_iscsi.c session_recovery_timedout(); 3.10-6.18",
     ),
     NETWORK.rule(
         "iscsi-ping",
-        "ping timeout of ",
+        "<blanks>connection<dec>:<dec>: ping timeout of <dec> secs expired",
         Cause(Transport, No),
         "drivers/scsi/libiscsi.c iscsi_check_transport_timeouts(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("vmw_pvscsi").rule(
+    SCSI.rule(
         "pvscsi-abort",
-        "abort:",
+        "task abort on host <dec>, ",
         Continuation,
         "drivers/scsi/vmw_pvscsi.c pvscsi_abort(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("sas: ").rule(
+    DRIVE.rule(
         "sas-task",
-        "task: ",
+        "sas: sas_scsi_find_task: <aborting task|querying task|task> 0x",
         Continuation,
         "drivers/scsi/libsas/sas_scsi_host.c; 3.10-6.18",
     ),
 ];
 
-fn error_recovery(text: &MatchedText<'_>, class: Class, blame: Blame) -> Option<ParsedRecord> {
-    let parsed = ParsedRecord::from_text(text, RecordKind::Cause(class, blame));
-    // `mpt2sas3: attempting task abort! scmd(…)`: the next record is about the command and contains
-    // the device.
-    let named = matches!(parsed.device, DeviceName::Hctl(_) | DeviceName::Block(_));
-    Some(if named {
-        parsed
-    } else {
-        ParsedRecord::new(
-            DeviceName::Unnamed,
-            RecordKind::Scsi(ScsiRecord::UnnamedRecovery(
-                class,
-                blame,
-                command_address(text.after),
-            )),
-        )
-    })
+/// `mpt2sas3: attempting task abort! scmd(ffff8814605d2100)`: the next record is about the command
+/// and contains the device. A later record may repeat the command's address.
+fn unnamed_recovery(text: &MatchedText<'_>, class: Class) -> Option<ParsedRecord> {
+    let address = text.fields.first().copied().unwrap_or_default();
+    Some(ParsedRecord::new(
+        DeviceName::Unnamed,
+        RecordKind::Scsi(ScsiRecord::UnnamedRecovery(
+            class,
+            Unclear,
+            address.to_owned(),
+        )),
+    ))
 }
 
-/// `scmd(ffff8814605d2100)`, `(sc=ffff88061db32a00)`
-fn command_address(text: &str) -> String {
-    text.split_once('(')
-        .and_then(|(_, rest)| rest.split_once(')'))
-        .map(|(inside, _)| inside.chars().take(40).collect())
-        .unwrap_or_default()
+fn unnamed_abort(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    unnamed_recovery(text, Timeout)
 }
 
-fn abort(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    error_recovery(text, Timeout, Unclear)
+fn unnamed_reset(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    unnamed_recovery(text, Reset)
 }
 
-fn reset(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    error_recovery(text, Reset, Unclear)
-}
-
-/// `hpsa 0000:03:00.0: scsi 0:1:0:0: resetting logical Direct-Access …`; `… reset logical completed
-/// successfully` is another message.
-fn reset_logical(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let at = text.all.find("scsi ")?;
-    let (device, other_name) = crate::model::kernel_log::device_name::find_in_text(&text.all[at..]);
-    Some(ParsedRecord {
-        other_name,
-        ..ParsedRecord::new(device, RecordKind::Cause(Reset, Unclear))
-    })
+/// `hpsa 0000:03:00.0: scsi 0:1:0:0: resetting logical Direct-Access …`: the adapter's address is in
+/// front of the device's.
+fn reset_of_device(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::new(
+        text.devices.first()?.clone(),
+        RecordKind::Cause(Reset, Unclear),
+    ))
 }
 
 fn adapter_timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {

@@ -4,27 +4,46 @@
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::parsed_record::{
-    DeviceKind, MatchedText, RecordKind, ScsiRecord, TopologyUpdate,
+    AdditionalSense, DeviceKind, MatchedText, RecordKind, ScsiRecord, TopologyUpdate,
 };
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule, RuleFamily};
 use crate::model::kernel_log::scsi_sense;
 
-const SCSI: RuleFamily = DRIVE.rate_limited();
-const SD: RuleFamily = SCSI.with_prefix("sd ");
+/// The driver and the device of a command: `sd 2:0:0:0: [sdb] tag#3 `. Up to 3.16,
+/// `sd 2:0:0:0: [sdb]  ` is a line of its own.
+pub(super) const COMMAND: &str = "s<d|csi|r|t|es|g> <hctl>: {[<disk>]}<blanks>{\n}{tag#<dec> }";
+
+/// A line of a command's report that has no device, because the line before it has (up to 3.16):
+/// its pattern must be the whole line.
+const LINE: RuleFamily = DRIVE.rate_limited();
+const SCSI: RuleFamily = LINE.with_prefix(COMMAND);
+const SD: RuleFamily = LINE.with_prefix("sd <hctl>: {[<disk>]}<blanks>{\n}{tag#<dec> }");
+/// Also of devices that are no drives: the lines without a device that follow are about them.
+const ANY_DRIVER: RuleFamily =
+    LINE.with_prefix("<sd|scsi|sr|st|ses|sg|ch|osst> <hctl>: {[<disk>] }");
+const SCANNED: RuleFamily = LINE.with_prefix("scsi <hctl>: ");
+
+const MIN_COMMAND_BYTES: usize = 6;
 
 pub(crate) const RULES: &[Rule] = &[
-    SCSI.rule(
+    SD.rule(
         "scsi-cache",
-        " failed: Result: hostbyte=",
+        "<Synchronize Cache(10)|Synchronize Cache(16)|Synchronize Cache|Start/Stop Unit|Test Unit Ready|Read Capacity(16)|Read Capacity(10)> failed: Result: hostbyte=<word>",
         ParseKind(cache_sync_failed),
         "drivers/scsi/sd.c sd_sync_cache(), sd_start_stop_device(); 3.10-6.18",
     ),
     SCSI.rule(
         "scsi-result",
-        "Result: hostbyte=",
+        "{Done: }{REPORT ZONES: }{<word> }{UNKNOWN(<hex>) }Result: hostbyte=<word>",
         ParseKind(result),
         "drivers/scsi/scsi_logging.c scsi_print_result(), constants.c; 3.10-6.18",
+    ),
+    LINE.rule(
+        "scsi-result-line",
+        "Result: hostbyte=<word> driverbyte=<word>$",
+        ParseKind(result_line),
+        "drivers/scsi/constants.c scsi_show_result(); up to 3.16",
     ),
     SCSI.rule(
         "scsi-sense-key",
@@ -32,17 +51,44 @@ pub(crate) const RULES: &[Rule] = &[
         ParseKind(sense_key),
         "drivers/scsi/scsi_logging.c scsi_log_dump_sense(), constants.c; 3.10-6.18",
     ),
+    LINE.rule(
+        "scsi-sense-key-line",
+        "Sense Key : ",
+        ParseKind(sense_key_line),
+        "drivers/scsi/constants.c scsi_show_sense_hdr(); up to 3.16",
+    ),
     SCSI.rule(
         "scsi-sense",
         "Add. Sense: ",
         ParseKind(additional_sense),
         "drivers/scsi/scsi_logging.c, constants.c scsi_show_extd_sense(); 3.10-6.18",
     ),
+    LINE.rule(
+        "scsi-sense-line",
+        "Add. Sense: ",
+        ParseKind(additional_sense_line),
+        "drivers/scsi/constants.c scsi_show_extd_sense(); up to 3.16",
+    ),
+    // `<<<vendor|>{>>}` is an optional `<<vendor>>`.
     SCSI.rule(
         "scsi-sense-number",
-        "ASC=0x",
+        "<<<vendor|>{>>}<blanks>ASC=<hex> <<<vendor|>{>>}<blanks>ASCQ=<hex>",
         ParseKind(numeric_sense),
         "drivers/scsi/scsi_logging.c without CONFIG_SCSI_CONSTANTS; 3.10-6.18",
+    ),
+    LINE.rule(
+        "scsi-sense-number-line",
+        "ASC=<hex> <<<vendor|>{>>}<blanks>ASCQ=<hex>$",
+        ParseKind(numeric_sense),
+        "drivers/scsi/constants.c scsi_show_extd_sense(); up to 3.16",
+    ),
+    // `<<vendor>> ASC=0x85 ASCQ=0x0ASC=0x85 ASCQ=0x0`: printed twice without a blank; the first
+    // `<hex>` takes the second `A`.
+    LINE.rule(
+        "scsi-sense-vendor-line",
+        "<<<vendor|<<vendor>>> ASC=<hex> ASCQ=<hex>SC=<hex> <<<vendor|>{>>}<blanks>ASCQ=<hex>$",
+        ParseKind(numeric_sense),
+        "drivers/scsi/constants.c scsi_show_extd_sense(); up to 3.16",
     ),
     SCSI.rule(
         "scsi-command",
@@ -50,47 +96,49 @@ pub(crate) const RULES: &[Rule] = &[
         ParseKind(cdb),
         "drivers/scsi/scsi_logging.c scsi_print_command(), constants.c; 3.10-6.18",
     ),
-    SCSI.rule(
+    LINE.rule(
+        "scsi-command-line",
+        "CDB: ",
+        ParseKind(cdb_line),
+        "drivers/scsi/constants.c scsi_print_command(); up to 3.16",
+    ),
+    ANY_DRIVER.rule(
         "scsi-unhandled",
         "Unhandled sense code",
         Record(RecordKind::Scsi(ScsiRecord::DeviceContext)),
         "drivers/scsi/scsi_lib.c scsi_io_completion(); up to 3.16",
     ),
-    SCSI.rule(
+    ANY_DRIVER.rule(
         "scsi-unhandled-error",
         "Unhandled error code",
         Record(RecordKind::Scsi(ScsiRecord::DeviceContext)),
         "drivers/scsi/scsi_lib.c scsi_io_completion(); up to 3.16",
     ),
-    SCSI.with_evidence(Evidence::Offlined)
-        .with_prefix("s")
-        .rule(
-            "scsi-offlined",
-            "Device offlined - not ready after error recovery",
-            Cause(Removed, Unclear),
-            "drivers/scsi/scsi_error.c scsi_eh_offline_sdevs(); 3.10-6.18",
-        ),
-    SCSI.with_evidence(Evidence::Offlined)
-        .with_prefix("s")
-        .rule(
-            "scsi-offlined-old",
-            "Device offlined - command error recovery failed",
-            Cause(Removed, Unclear),
-            "drivers/scsi/scsi_error.c; 2.6 and vendors'",
-        ),
+    SCSI.with_evidence(Evidence::Offlined).rule(
+        "scsi-offlined",
+        "Device offlined - not ready after error recovery",
+        Cause(Removed, Unclear),
+        "drivers/scsi/scsi_error.c scsi_eh_offline_sdevs(); 3.10-6.18",
+    ),
+    SCSI.with_evidence(Evidence::Offlined).rule(
+        "scsi-offlined-old",
+        "Device offlined - command error recovery failed",
+        Cause(Removed, Unclear),
+        "drivers/scsi/scsi_error.c; 2.6 and vendors'",
+    ),
     SD.rule(
         "scsi-medium-access",
         "Medium access timeout failure. Offlining disk!",
         Cause(Removed, Yes),
         "drivers/scsi/sd.c sd_eh_action(); 3.10-6.18",
     ),
-    SCSI.with_prefix("s").rule(
+    SCSI.rule(
         "scsi-offline",
         "rejecting I/O to offline device",
         Effect(Removed, Unclear),
         "drivers/scsi/scsi_lib.c scsi_device_state_check(); 3.10-6.18",
     ),
-    SCSI.with_prefix("s").rule(
+    SCSI.rule(
         "scsi-dead",
         "rejecting I/O to dead device",
         Effect(Removed, Unclear),
@@ -102,15 +150,15 @@ pub(crate) const RULES: &[Rule] = &[
         Effect(Removed, Unclear),
         "drivers/scsi/sd.c sd_setup_read_write_cmnd(); 5.0-6.18",
     ),
-    SCSI.with_prefix("s").rule(
+    SCSI.rule(
         "scsi-waited",
-        "timing out command, waited",
+        "timing out command, waited <dec>s",
         Cause(Timeout, Unclear),
         "drivers/scsi/scsi_lib.c scsi_softirq_done(); 3.10-5.15",
     ),
     SD.rule(
         "scsi-unit-not-ready",
-        "] Unit Not Ready",
+        "Unit Not Ready",
         Record(RecordKind::Scsi(ScsiRecord::UnitNotReady)),
         "drivers/scsi/sd.c sd_spinup_disk(): sense data of a drive that starts; 3.10-6.18",
     ),
@@ -132,63 +180,70 @@ pub(crate) const RULES: &[Rule] = &[
         Continuation,
         "drivers/scsi/sd.c sd_shutdown(); 3.10-6.18",
     ),
-    SD.rule(
+    LINE.with_prefix("sd <hctl>: [<disk>] ").rule(
         "scsi-attached",
-        "] Attached SCSI ",
+        "Attached SCSI <removable disk|disk>",
         Record(RecordKind::Topology(TopologyUpdate::DiskAttached)),
         "drivers/scsi/sd.c sd_probe(); 3.10-6.18",
     ),
-    SCSI.with_prefix("scsi ").rule(
+    SCANNED.rule(
         "scsi-tape",
-        ": Sequential-Access ",
+        "Sequential-Access ",
         Record(RecordKind::Topology(TopologyUpdate::Kind(
             DeviceKind::Other,
         ))),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
-    SCSI.with_prefix("scsi ").rule(
+    SCANNED.rule(
         "scsi-cdrom",
-        ": CD-ROM ",
+        "CD-ROM ",
         Record(RecordKind::Topology(TopologyUpdate::Kind(
             DeviceKind::Other,
         ))),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
-    SCSI.with_prefix("scsi ").rule(
+    SCANNED.rule(
         "scsi-enclosure",
-        ": Enclosure ",
+        "Enclosure ",
         Record(RecordKind::Topology(TopologyUpdate::Kind(
             DeviceKind::Other,
         ))),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
-    SCSI.with_prefix("scsi ").rule(
+    SCANNED.rule(
         "scsi-changer",
-        ": Medium Changer ",
+        "Medium Changer ",
         Record(RecordKind::Topology(TopologyUpdate::Kind(
             DeviceKind::Other,
         ))),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
-    SCSI.with_prefix("scsi ").rule(
+    SCANNED.rule(
         "scsi-disk",
-        ": Direct-Access ",
+        "Direct-Access ",
         ParseKind(model),
         "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
     ),
 ];
 
 fn result(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let host = scsi_sense::parse_host_byte(text.after)?;
+    let host = scsi_sense::parse_host_byte(text.fields.last()?)?;
+    Some(RecordKind::Scsi(ScsiRecord::Result { host }))
+}
+
+fn result_line(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let host = scsi_sense::parse_host_byte(text.fields.first()?)?;
     Some(RecordKind::Scsi(ScsiRecord::Result { host }))
 }
 
 /// `Synchronize Cache(10) failed: Result: hostbyte=DID_ERROR` during removal: the disk was already
 /// removed. It is no error when an empty card reader is probed.
 fn cache_sync_failed(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let host = scsi_sense::parse_host_byte(text.after)?;
-    let ending =
-        text.before.contains("Synchronize Cache") || text.before.contains("Start/Stop Unit");
+    let [command, host] = text.fields else {
+        return None;
+    };
+    let host = scsi_sense::parse_host_byte(host)?;
+    let ending = command.starts_with("Synchronize Cache") || *command == "Start/Stop Unit";
     Some(if host != 0 && ending {
         RecordKind::Effect(Removed, Unclear)
     } else {
@@ -197,57 +252,128 @@ fn cache_sync_failed(text: &MatchedText<'_>) -> Option<RecordKind> {
 }
 
 fn sense_key(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let key = scsi_sense::parse_sense_key(text.after)?;
+    let (key, _) = scsi_sense::parse_sense_key(text.after)?;
     // A deferred error belongs to an earlier command; it is still an error of the drive.
     Some(RecordKind::Scsi(ScsiRecord::SenseKey(key)))
 }
 
+fn sense_key_line(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let (key, rest) = scsi_sense::parse_sense_key(text.after)?;
+    rest.trim_ascii()
+        .is_empty()
+        .then_some(RecordKind::Scsi(ScsiRecord::SenseKey(key)))
+}
+
 fn additional_sense(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let line = text.after.lines().next().unwrap_or_default();
     Some(RecordKind::Scsi(ScsiRecord::AdditionalSense(
-        scsi_sense::parse_additional_sense(text.after),
+        scsi_sense::parse_additional_sense(line),
     )))
 }
 
+/// Only a known text: a program can have the name `Add. Sense: x`.
+fn additional_sense_line(text: &MatchedText<'_>) -> Option<RecordKind> {
+    match scsi_sense::parse_additional_sense(text.after) {
+        AdditionalSense::Unknown => None,
+        known => Some(RecordKind::Scsi(ScsiRecord::AdditionalSense(known))),
+    }
+}
+
 fn numeric_sense(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let all = text.all.get(text.before.len()..)?;
-    text.after.contains("ASCQ=0x").then(|| {
-        RecordKind::Scsi(ScsiRecord::AdditionalSense(
-            scsi_sense::parse_additional_sense(all),
-        ))
-    })
+    let [.., asc, _, ascq] = text.fields else {
+        return None;
+    };
+    // The kernel writes lower-case digits: an `A` begins the same numbers again (up to 3.16).
+    let code = AdditionalSense::Code(
+        scsi_sense::parse_byte(asc)?,
+        scsi_sense::parse_byte(ascq.trim_end_matches('A'))?,
+    );
+    Some(RecordKind::Scsi(ScsiRecord::AdditionalSense(code)))
 }
 
 /// `CDB: Read(10) 28 00 …`, `CDB: opcode=0x2a 2a 00 …`, `CDB: Read(10): 28 00 …` (3.x),
-/// `CDB: \ncdb[0]=0x28: 28 00 …` (3.x, numeric)
+/// `CDB: \ncdb[0]=0x28: 28 00 …` (3.x, numeric), `CDB: ` (3.x: the next line has the bytes),
+/// `CDB: Write(32)`, `CDB: opcode=0x7f, sa=0xb` (the bytes have records of their own)
 fn cdb(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let mut bytes = [0_u8; 16];
-    let mut known = 0;
-    for word in text.after.split_whitespace().filter(|word| word.len() == 2) {
-        match (u8::from_str_radix(word, 16), bytes.get_mut(known)) {
-            (Ok(byte), Some(place)) => *place = byte,
-            _ => break,
+    let name = text.after.trim_ascii();
+    let command = Command::parse(name, b"/(),-:=[]");
+    let is_without_bytes =
+        name.is_empty() || name.ends_with("(32)") || name.starts_with("opcode=0x7f, sa=");
+    (command.known >= MIN_COMMAND_BYTES || is_without_bytes).then(|| command.record(name))
+}
+
+/// The whole line is the name of a command and its bytes.
+fn cdb_line(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let name = text.after.trim_ascii();
+    let command = Command::parse(name, b"/(),-:");
+    let is_line = !name.contains('\n') && command.is_whole;
+    (command.known >= MIN_COMMAND_BYTES && is_line).then(|| command.record(name))
+}
+
+/// The bytes of a SCSI command.
+#[derive(Default)]
+struct Command {
+    bytes: [u8; 16],
+    known: usize,
+    /// No other text follows the bytes.
+    is_whole: bool,
+}
+
+impl Command {
+    /// `signs`: the bytes besides letters and digits that the command's name may have.
+    fn parse(text: &str, signs: &[u8]) -> Command {
+        let byte = |word: &str| {
+            let is_byte = word.len() == 2
+                && word
+                    .bytes()
+                    .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+            is_byte.then(|| u8::from_str_radix(word, 16).ok()).flatten()
+        };
+        let is_name = |word: &str| {
+            word.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || signs.contains(&byte))
+        };
+        let words = text
+            .split_whitespace()
+            .skip_while(|word| byte(word).is_none() && is_name(word));
+        let mut command = Command {
+            is_whole: true,
+            ..Command::default()
+        };
+        for word in words {
+            let Some(value) = byte(word) else {
+                command.is_whole = false;
+                break;
+            };
+            if let Some(place) = command.bytes.get_mut(command.known) {
+                *place = value;
+            }
+            command.known += 1;
         }
-        known += 1;
+        command
     }
-    let number = |range: std::ops::Range<usize>| {
-        bytes[range]
-            .iter()
-            .fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
-    };
-    let block_range = match bytes[0] {
-        0x28 | 0x2a => Some((number(2..6), number(7..9))),
-        0xa8 | 0xaa => Some((number(2..6), number(6..10))),
-        0x88 | 0x8a => Some((number(2..10), number(10..14))),
-        _ => None,
-    };
-    let is_write = match block_range {
-        Some(_) => matches!(bytes[0], 0x2a | 0xaa | 0x8a),
-        None => text.after.starts_with("Write"),
-    };
-    Some(RecordKind::Scsi(ScsiRecord::Cdb {
-        is_write,
-        block_range: block_range.filter(|_| known >= 10),
-    }))
+
+    fn record(&self, name: &str) -> RecordKind {
+        let number = |range: std::ops::Range<usize>| {
+            self.bytes[range]
+                .iter()
+                .fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let block_range = match self.bytes[0] {
+            0x28 | 0x2a => Some((number(2..6), number(7..9))),
+            0xa8 | 0xaa => Some((number(2..6), number(6..10))),
+            0x88 | 0x8a => Some((number(2..10), number(10..14))),
+            _ => None,
+        };
+        let is_write = match block_range {
+            Some(_) => matches!(self.bytes[0], 0x2a | 0xaa | 0x8a),
+            None => name.starts_with("Write"),
+        };
+        RecordKind::Scsi(ScsiRecord::Cdb {
+            is_write,
+            block_range: block_range.filter(|_| self.known >= 10),
+        })
+    }
 }
 
 fn model(text: &MatchedText<'_>) -> Option<RecordKind> {
