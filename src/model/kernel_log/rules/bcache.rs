@@ -1,73 +1,60 @@
 //! Rules for bcache: errors of the cache device and of the backing device.
 
-use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{DRIVE, Rule};
+use crate::model::kernel_log::rule::{DRIVE, Rule, RuleFamily};
 
+const BCACHE: RuleFamily = DRIVE.with_prefix("bcache: ");
+/// The second `bcache: ` is of 4.18 to 5.6; before, the function is missing.
+const SET_ERROR: RuleFamily =
+    BCACHE.with_prefix("bcache: {bch_cache_set_error() }{bcache: }error on <word>:");
+
+// `bch_count_backing_io_errors() md3: Read-ahead I/O failed on backing device, ignore` has no row: a
+// degraded array rejects read-ahead.
 pub(crate) const RULES: &[Rule] = &[
-    DRIVE.rule(
-        "bcache-backing-ahead",
-        "Read-ahead I/O failed on backing device, ignore",
-        Ignore,
-        "drivers/md/bcache/io.c bch_count_backing_io_errors(); 5.0-6.18",
-    ),
-    DRIVE.rule(
+    BCACHE.rule(
         "bcache-backing",
-        "IO error on backing device, unrecoverable",
-        Parse(device_before_colon),
+        "bch_count_backing_io_errors() <disk>: IO error on backing device, unrecoverable$",
+        Effect(Io, Unclear),
         "drivers/md/bcache/io.c bch_count_backing_io_errors(); 4.18-6.18",
     ),
-    DRIVE.rule(
+    BCACHE.rule(
         "bcache-cache",
-        "bch_count_io_errors()",
-        Parse(device_after),
+        "bch_count_io_errors() <disk>: IO error on <reading|writing> ",
+        Effect(Io, Unclear),
         "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    SET_ERROR.rule(
         "bcache-too-many",
-        "too many IO errors",
-        Parse(device_before_colon),
+        " <disk>: too many IO errors <reading|writing>",
+        Effect(Io, Unclear),
         "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18",
+    ),
+    // The middle of the record above.
+    DRIVE.rule(
+        "bcache-too-many-part",
+        "<disk>: too many IO errors <reading|writing> <words>$",
+        Effect(Io, Unclear),
+        "drivers/md/bcache/super.c bch_cache_set_error(): a record of its own; 4.9-5.6",
+    ),
+    BCACHE.rule(
+        "bcache-too-many-backing",
+        "bch_cached_dev_error() stop <disk>: too many IO errors on backing device <disk>$",
+        Effect(Io, Unclear),
+        "drivers/md/bcache/super.c bch_cached_dev_error(); 4.18-6.18",
     ),
     // The cache is disabled; the record does not contain its device.
-    DRIVE.rule(
+    SET_ERROR.rule(
         "bcache-set",
-        "bch_cache_set_error()",
+        "",
         Cause(Removed, Unclear),
         "drivers/md/bcache/super.c bch_cache_set_error(); 3.10-6.18",
     ),
-    DRIVE.rule(
+    BCACHE.rule(
         "bcache-insert",
-        "bch_btree_insert() error",
+        "bch_btree_insert() error <dec>$",
         Continuation,
         "drivers/md/bcache/btree.c bch_btree_insert(); 3.10-6.18",
     ),
 ];
-
-/// `bcache: bch_count_io_errors() nvme0n1p56: IO error on writing btree.`
-fn device_after(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let device =
-        device_name::parse_block(text.after.trim_start_matches([' ', ':'])).or_else(|| {
-            device_name::parse_block(
-                text.before
-                    .trim_end_matches([':', ' '])
-                    .rsplit(' ')
-                    .next()?,
-            )
-        })?;
-    Some(ParsedRecord::new(device, RecordKind::Effect(Io, Unclear)))
-}
-
-/// `error on UUID: nvme0n1p5: too many IO errors reading, disabling caching`
-fn device_before_colon(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let device = device_name::parse_block(
-        text.before
-            .trim_end_matches([' ', ':'])
-            .rsplit(' ')
-            .next()?,
-    )?;
-    Some(ParsedRecord::new(device, RecordKind::Effect(Io, Unclear)))
-}

@@ -1,101 +1,98 @@
 //! Rules for md: errors of array members, and of arrays.
 
-use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::{DeviceName, Operation};
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule};
+use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule, RuleFamily};
+
+/// `md/raid1:md0: `; raid0 and linear omit the colon: `md/raid0md0: `.
+const ARRAY: RuleFamily = DRIVE.with_prefix("md/<raid10|raid1|raid0|raid|linear>{:}<disk>: ");
 
 pub(crate) const RULES: &[Rule] = &[
-    DRIVE.with_evidence(Evidence::FailedByRedundancy).with_prefix("md/").rule(
+    ARRAY.with_evidence(Evidence::FailedByRedundancy).rule(
         "md-failed",
-        ": Disk failure on ",
+        "Disk failure on <disk><, disabling device| detected, failing array>",
         Parse(member_failed),
         "drivers/md/raid1.c, raid10.c raid1_error(), raid5.c raid5_error(), raid0.c; 3.10-6.18",
     ),
     DRIVE.with_prefix("md: ").rule(
         "md-superblock",
-        "gets error=",
+        "{<disk>: <disk>: }super_written gets error=<dec>{, uptodate=<dec>}$",
         Parse(superblock),
         "drivers/md/md.c super_written(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("md/").rule(
+    ARRAY.rule(
         "md-corrected",
-        "read error corrected (",
+        "read error corrected (<dec> sectors at <dec> on <disk>)",
         Parse(corrected),
         "drivers/md/raid1.c, raid10.c fix_read_error(), raid5.c raid5_end_read_request(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("md/").rule(
+    ARRAY.rule(
         "md-not-corrected",
-        "read error NOT corrected",
+        "read error NOT corrected!! (sector <dec> on <disk>)",
         Parse(member_read_error),
         "drivers/md/raid5.c raid5_end_read_request(), raid10.c; 3.10-6.18",
     ),
-    DRIVE.with_prefix("md/").rule(
+    ARRAY.rule(
         "md-not-correctable",
-        "read error not correctable",
+        "read error not correctable (sector <dec> on <disk>)",
         Parse(member_read_error),
         "drivers/md/raid5.c raid5_end_read_request(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("md/").rule(
+    ARRAY.rule(
         "md-correction-write",
-        "read correction write failed",
+        "read correction write failed (<dec> sectors at <dec> on <disk>)",
         Parse(member_read_error),
         "drivers/md/raid10.c fix_read_error(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("md/").rule(
+    ARRAY.rule(
         "md-many",
-        "Too many read errors, failing device ",
-        Parse(too_many_read_errors),
+        "Too many read errors, failing device <disk>{.}$",
+        Parse(member_of_array_failed),
         "drivers/md/raid5.c raid5_end_read_request(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("md/").rule(
+    ARRAY.rule(
         "md-too-many",
-        "Raid device exceeded read_error threshold",
-        Parse(read_error_threshold),
+        "<disk>: Raid device exceeded read_error threshold [cur <dec>:max <dec>]",
+        Parse(member_of_array_failed),
         "drivers/md/raid10.c, raid1.c fix_read_error(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("md/").rule(
+    // The array has lost the data: the device is the array. `???`: no member is left.
+    ARRAY.rule(
         "md-lost",
-        "unrecoverable I/O read error for block",
+        "{???: }{<disk>: }unrecoverable I/O read error for block <dec>$",
         Effect(Io, Unclear),
         "drivers/md/raid1.c raid1_read_request(), raid10.c; 3.10-6.18",
     ),
-    DRIVE.with_prefix("md/").rule(
+    ARRAY.rule(
         "md-recovery-lost",
-        "unrecoverable I/O error",
+        "{???: }{<disk>: }unrecoverable I/O error",
         Effect(Io, Unclear),
         "drivers/md/raid1.c, raid10.c; 3.10-6.18",
     ),
-    DRIVE.with_prefix("md/").rule(
+    ARRAY.rule(
         "md-rescheduling",
-        ": rescheduling sector ",
+        "{<disk>: }rescheduling sector <dec>$",
         Continuation,
         "drivers/md/raid1.c raid1_end_read_request(), raid10.c; 3.10-6.18",
     ),
-    DRIVE.with_prefix("md/").rule(
+    ARRAY.rule(
         "md-redirecting",
-        ": redirecting sector ",
+        "{<disk>: }redirecting sector <dec> to <other mirror: |another mirror>",
         Continuation,
         "drivers/md/raid1.c, raid10.c; 3.10-6.18",
     ),
-    DRIVE.with_prefix("md: ").rule(
-        "md-stale",
-        "kicking non-fresh ",
-        Ignore,
-        "drivers/md/md.c analyze_sbs(); 3.10-6.18",
-    ),
-    DRIVE.with_prefix("md/").rule(
+    ARRAY.rule(
         "md-cannot",
-        "Cannot continue operation (",
+        "Cannot continue operation (<dec>/<dec> failed)",
         Effect(Removed, Unclear),
         "drivers/md/raid5.c raid5_error(); 5.15-6.18",
     ),
-    DRIVE.with_prefix("md/").rule(
+    ARRAY.rule(
         "md-cannot-start",
-        "not enough operational ",
+        "not enough operational <devices|mirrors>",
         Effect(Removed, Unclear),
         "drivers/md/raid5.c setup_conf(), raid10.c raid10_run(); 3.10-6.18",
     ),
@@ -104,83 +101,50 @@ pub(crate) const RULES: &[Rule] = &[
 /// `Disk failure on sdb1, disabling device.`: after one uncorrected error, or on request (`mdadm
 /// --fail`).
 fn member_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let array = device_name::find_in_text(text.all).0;
     Some(ParsedRecord {
-        other_name: Some(array),
-        ..ParsedRecord::new(
-            device_name::parse_block(text.after)?,
-            RecordKind::Cause(Removed, Unclear),
-        )
+        other_name: Some(text.device.clone()),
+        ..member_of_array_failed(text)?
     })
 }
 
-/// `super_written gets error=-5`, `super_written gets error=10`; since 5.10 some records contain
-/// the member.
+/// Many read errors without another cause: the member failed.
+fn member_of_array_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::new(
+        text.devices.first()?.clone(),
+        RecordKind::Cause(Removed, Unclear),
+    ))
+}
+
+/// `super_written gets error=-5`: the next record is about the member. A proposed form has the array
+/// and the member in front.
 fn superblock(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let device = text
-        .before
-        .split_once("md: ")
-        .map_or("", |(_, rest)| rest)
-        .split(' ')
-        .next()
-        .filter(|name| *name != "super_written");
-    match device.and_then(device_name::parse_block) {
-        Some(device) => Some(ParsedRecord {
+    Some(match text.devices {
+        [array, member] => ParsedRecord {
+            other_name: Some(array.clone()),
             operation: Some(Operation::Write),
-            ..ParsedRecord::new(device, RecordKind::Effect(Io, Unclear))
-        }),
-        None => Some(ParsedRecord::new(
-            DeviceName::Unnamed,
-            RecordKind::Continuation,
-        )),
-    }
+            ..ParsedRecord::new(member.clone(), RecordKind::Effect(Io, Unclear))
+        },
+        _ => ParsedRecord::new(DeviceName::Unnamed, RecordKind::Continuation),
+    })
 }
 
 /// `read error corrected (8 sectors at 8952913016 on sdb1)`: the drive had an error, and md rewrote
 /// the sectors.
 fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let device = text
-        .after
-        .split_once(" on ")
-        .and_then(|(_, rest)| device_name::parse_block(rest))?;
     Some(ParsedRecord {
         corrected: true,
-        operation: Some(Operation::Read),
-        ..ParsedRecord::new(device, RecordKind::Effect(Io, Unclear))
+        ..member_read_error(text)?
     })
 }
 
 /// `… (sector 2504656 on sdh1).`; the sector counts from the member's data, not from the disk's
 /// start.
 fn member_read_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let device = text
-        .after
-        .rsplit(" on ")
-        .next()
-        .and_then(device_name::parse_block)?;
     Some(ParsedRecord {
         operation: Some(Operation::Read),
-        ..ParsedRecord::new(device, RecordKind::Effect(Io, Unclear))
+        ..ParsedRecord::new(
+            text.devices.first()?.clone(),
+            RecordKind::Effect(Io, Unclear),
+        )
     })
-}
-
-/// Many read errors without another cause: the member failed.
-fn too_many_read_errors(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        device_name::parse_block(text.after)?,
-        RecordKind::Cause(Removed, Unclear),
-    ))
-}
-
-fn read_error_threshold(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let device = text
-        .before
-        .trim_end_matches([':', ' '])
-        .rsplit([':', ' '])
-        .next()
-        .and_then(device_name::parse_block)?;
-    Some(ParsedRecord::new(
-        device,
-        RecordKind::Cause(Removed, Unclear),
-    ))
 }

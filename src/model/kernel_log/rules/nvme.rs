@@ -1,7 +1,6 @@
 //! Rules for NVMe: controllers (`nvme nvme0: …`) and namespaces (`nvme0n1: …`), over PCIe and over
 //! fabrics.
 
-use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::{Class, DeviceName, Operation};
@@ -11,99 +10,103 @@ use crate::model::kernel_log::parsed_record::{
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Evidence, Role, Rule, RuleFamily};
 
+/// Up to 4.11 some records name the controller by its PCI address.
 const NVME: RuleFamily = DRIVE
-    .with_prefix("nvme ")
+    .with_prefix("nvme <controller>: ")
     .with_role(Role::NvmeController)
     .with_evidence(Evidence::DriveStatus);
+/// `NVME-FC{0}: `; the choice is a brace.
+const FC: RuleFamily = NVME.with_prefix("nvme <controller>: NVME-FC<{|{><dec>}: ");
 
 pub(crate) const RULES: &[Rule] = &[
     NVME.rule(
         "nvme-timeout",
-        " timeout, ",
+        "I/O {tag }<dec>{ (<words>)}{ opcode <hex> (<words>)} QID <dec> timeout, \
+         <aborting|reset controller|disable controller|completion polled>",
         Parse(timeout),
         "drivers/nvme/host/pci.c nvme_timeout(), tcp.c, rdma.c; 4.4-6.18",
     ),
     NVME.rule(
         "nvme-timeout-old",
-        "Timeout I/O ",
+        "Timeout I/O <dec>{ QID <dec>}$",
         Cause(Timeout, Unclear),
         "drivers/block/nvme-core.c nvme_timeout(); 3.19-4.4",
     ),
     NVME.rule(
         "nvme-cancel",
-        "Cancelling I/O ",
+        "Cancelling I/O <dec>{ QID <dec>}$",
         Continuation,
         "drivers/block/nvme-core.c, nvme/host/core.c nvme_cancel_request(); 3.10-4.20",
     ),
     NVME.rule(
         "nvme-aborting",
-        "Aborting I/O ",
+        "Aborting I/O <dec>{ QID <dec>}$",
         Cause(Timeout, Unclear),
         "drivers/block/nvme-core.c nvme_abort_req(); 3.14-4.4",
     ),
     NVME.rule(
         "nvme-abort-status",
-        "Abort status",
+        "Abort status:<blanks><hex>{ result:<hex>}$",
         Continuation,
         "drivers/nvme/host/pci.c abort_endio(); 3.14-6.18",
     ),
     NVME.rule(
         "nvme-failed-status",
-        "Failed status: ",
+        "Failed status: <hex>, reset controller",
         Cause(Reset, Unclear),
         "drivers/block/nvme-core.c nvme_kthread(); 3.14-4.5",
     ),
     NVME.rule(
         "nvme-down",
-        "controller is down; will reset",
+        "controller is down; will reset: CSTS=<hex>, PCI_STATUS",
         Cause(Reset, Unclear),
         "drivers/nvme/host/pci.c nvme_warn_reset(); 4.8-6.18",
     ),
     NVME.rule(
         "nvme-not-ready",
-        "Device not ready; aborting ",
+        "Device not ready; aborting <initialisation|reset|shutdown>{, CSTS=<hex>}$",
         ParseKind(not_ready),
         "drivers/nvme/host/core.c nvme_wait_ready(); 3.10-6.18",
     ),
     NVME.rule(
         "nvme-shutdown",
-        "Device shutdown incomplete",
+        "Device shutdown incomplete; abort shutdown$",
         Continuation,
         "drivers/nvme/host/core.c nvme_shutdown_ctrl(); 3.10-6.18",
     ),
     NVME.rule(
         "nvme-removing",
-        "Removing after probe failure",
+        "Removing after probe failure{ status: <dec>}$",
         ParseKind(controller_removed),
         "drivers/nvme/host/pci.c nvme_remove_dead_ctrl(); 4.5-6.3",
     ),
     NVME.rule(
         "nvme-disabling",
-        "Disabling device after reset failure",
+        "Disabling device after reset failure: <dec>$",
         ParseKind(controller_removed),
         "drivers/nvme/host/pci.c nvme_reset_work(); 6.4-6.18",
     ),
     NVME.rule(
         "nvme-live",
-        "failed to mark controller live",
+        "failed to mark controller live{ state}$",
         Continuation,
         "drivers/nvme/host/pci.c nvme_reset_work(); 4.20-6.18",
     ),
     NVME.rule(
         "nvme-aer",
-        "resetting controller due to AER",
+        "resetting controller due to AER$",
         Cause(Reset, Unclear),
         "drivers/nvme/host/pci.c nvme_slot_reset(), core.c; 4.12-6.18",
     ),
     NVME.rule(
         "nvme-frozen",
-        "frozen state error detected, reset controller",
+        "frozen state error detected, reset controller$",
         Cause(Reset, Unclear),
         "drivers/nvme/host/pci.c nvme_error_detected(); 4.6-6.18",
     ),
     NVME.rule(
         "nvme-internal",
-        "resetting controller due to persistent internal error",
+        "resetting controller due to persistent internal error$",
         Cause(Reset, Yes),
         "drivers/nvme/host/core.c nvme_handle_aer_persistent_error(); 6.0-6.18",
     ),
@@ -115,50 +118,50 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     NVME.rule(
         "nvme-identify-timeout",
-        "Identify Controller failed",
+        "Identify Controller failed (<dec>)$",
         Continuation,
         "drivers/nvme/host/core.c nvme_init_identify(); 3.10-6.18",
     ),
-    NVME.rate_limited().with_prefix("nvme").rule(
+    NVME.rate_limited().with_prefix("{nvme }<dev>: ").rule(
         "nvme-status",
-        " (sct 0x",
+        "<words>(0x<hex>){ @ LBA <dec>, <dec> blocks}, <words>(sct 0x<hex> / sc 0x<hex>)",
         Parse(status),
         "drivers/nvme/host/core.c nvme_log_error(), nvme_log_err_passthru(); 5.17-6.18",
     ),
-    NVME.with_prefix("block nvme").rule(
+    NVME.with_prefix("block <disk>: ").rule(
         "nvme-no-path",
-        "no available path - failing I/O",
+        "no available path - failing I/O$",
         Effect(Transport, No),
         "drivers/nvme/host/multipath.c nvme_ns_head_submit_bio(); 4.15-6.18",
     ),
     NVME.rule(
         "nvme-duplicate",
-        "Duplicate cntlid",
+        "Duplicate cntlid <dec> with <nvme>, ",
         Continuation,
         "drivers/nvme/host/core.c nvme_validate_cntlid(); 4.18-6.18",
     ),
     // Only NVMe over fabrics prints these records.
     NVME.rule(
         "nvme-recovery",
-        "starting error recovery",
+        "starting error recovery$",
         Cause(Transport, No),
         "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_error_recovery(); 5.0-6.18",
     ),
     NVME.rule(
         "nvme-keep-alive",
-        "keep-alive",
+        "keep-alive <failed: |support is mandatory for fabrics>",
         Cause(Transport, No),
         "drivers/nvme/host/core.c nvme_keep_alive_end_io(); 4.8-6.18",
     ),
     NVME.rule(
         "nvme-keep-alive-failed",
-        "failed nvme_keep_alive",
+        "failed nvme_keep_alive_end_io error=<dec>$",
         Cause(Transport, No),
         "drivers/nvme/host/core.c nvme_keep_alive_end_io(); 4.8-6.18",
     ),
     NVME.rule(
         "nvme-reconnecting",
-        "Reconnecting in ",
+        "<R|r>econnecting in <dec> seconds",
         Cause(Transport, No),
         "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_reconnect_or_remove(); 4.8-6.18",
     ),
@@ -168,35 +171,43 @@ pub(crate) const RULES: &[Rule] = &[
         Cause(Transport, No),
         "drivers/nvme/host/tcp.c, rdma.c, fc.c; 4.8-6.18",
     ),
-    NVME.rule(
+    FC.rule(
         "nvme-transport-error",
-        "transport error",
+        "transport error during (re)connect$",
         Cause(Transport, No),
         "drivers/nvme/host/fc.c nvme_fc_error_recovery(); 4.10-6.18",
     ),
-    NVME.rule(
+    FC.rule(
         "nvme-association",
-        "association lost",
+        "transport association <event|error detected>: ",
         Cause(Transport, No),
         "drivers/nvme/host/fc.c nvme_fc_ctrl_connectivity_loss(); 4.10-6.18",
     ),
-    NVME.rule(
+    FC.rule(
         "nvme-connectivity",
-        "connectivity lost",
+        "controller connectivity lost.",
         Cause(Transport, No),
         "drivers/nvme/host/fc.c nvme_fc_ctrl_connectivity_loss(); 4.10-6.18",
     ),
     NVME.rule(
         "nvme-fabric",
-        ": new ctrl: ",
+        "new ctrl: {NQN }\"",
         Record(RecordKind::Topology(TopologyUpdate::Kind(
             DeviceKind::Network,
         ))),
         "drivers/nvme/host/tcp.c, rdma.c, fc.c, target/loop.c; 4.8-6.18",
     ),
+    FC.rule(
+        "nvme-fabric-fc",
+        "new ctrl: NQN \"",
+        Record(RecordKind::Topology(TopologyUpdate::Kind(
+            DeviceKind::Network,
+        ))),
+        "drivers/nvme/host/fc.c nvme_fc_init_ctrl(); 4.10-6.18",
+    ),
     NVME.rule(
         "nvme-unfabric",
-        "Removing ctrl: NQN",
+        "Removing ctrl: NQN \"",
         Record(RecordKind::Topology(TopologyUpdate::Kind(
             DeviceKind::Network,
         ))),
@@ -204,7 +215,7 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     NVME.rule(
         "nvme-attached",
-        ": pci function ",
+        "pci function ",
         Record(RecordKind::Topology(TopologyUpdate::DiskAttached)),
         "drivers/nvme/host/pci.c nvme_probe(); 4.5-6.18",
     ),
@@ -214,23 +225,15 @@ pub(crate) const RULES: &[Rule] = &[
 /// success; `…, disable controller` when the reset's own commands are not completed either; `…,
 /// completion polled` when the drive had completed the command and only the interrupt was lost.
 fn timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    if !text.before.contains("QID ")
-        && !text.before.contains("queue ")
-        && !text.before.contains("I/O")
-    {
-        return None;
-    }
-    let (kind, then) = match text.after {
-        after if after.starts_with("completion polled") => (RecordKind::Cause(Timeout, No), None),
-        after if after.starts_with("reset controller") => {
-            (RecordKind::Cause(Timeout, Unclear), Some((Reset, Unclear)))
-        }
-        after if after.starts_with("disable controller") => (RecordKind::Cause(Timeout, Yes), None),
-        _ => (RecordKind::Cause(Timeout, Unclear), None),
+    let (blame, secondary) = match *text.fields.last()? {
+        "completion polled" => (No, None),
+        "reset controller" => (Unclear, Some((Reset, Unclear))),
+        "disable controller" => (Yes, None),
+        _ => (Unclear, None),
     };
     Some(ParsedRecord {
-        secondary: then,
-        ..ParsedRecord::from_text(text, kind)
+        secondary,
+        ..ParsedRecord::from_text(text, RecordKind::Cause(Timeout, blame))
     })
 }
 
@@ -238,25 +241,20 @@ fn timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 /// Exceptions: it is absent from the bus (all ones), or it is shutting down (`aborting shutdown`:
 /// CSTS.SHST, nvme_disable_ctrl(), 6.2-6.18).
 fn not_ready(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let absent = text.after.to_ascii_lowercase().contains("csts=0xffffffff");
-    Some(RecordKind::Cause(
-        Timeout,
-        if absent || text.after.starts_with("shutdown") {
-            Unclear
-        } else {
-            Yes
-        },
-    ))
+    let blame = match text.fields {
+        ["shutdown", ..] | [_, "0xffffffff"] => Unclear,
+        _ => Yes,
+    };
+    Some(RecordKind::Cause(Timeout, blame))
 }
 
 /// -ENODEV, -EIO and -ETIMEDOUT mean a drive that does not respond. Other errors mean that the
 /// driver rejects the drive (-EINVAL: a quirk is missing).
 fn controller_removed(text: &MatchedText<'_>) -> Option<RecordKind> {
     let status = text
-        .after
-        .rsplit(' ')
-        .next()
-        .and_then(|number| number.trim_end_matches('.').parse::<i32>().ok());
+        .fields
+        .first()
+        .and_then(|number| number.parse::<i32>().ok());
     let blame = if matches!(status, Some(-19 | -5 | -110 | -4) | None) {
         Unclear
     } else {
@@ -267,10 +265,16 @@ fn controller_removed(text: &MatchedText<'_>) -> Option<RecordKind> {
 
 /// Status code type and status code (NVM Express Base 2.0, figures 97-103; include/linux/nvme.h).
 fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let (sct, rest) = text.after.split_once(" / sc 0x")?;
+    let is_controller = match text.device {
+        DeviceName::Nvme(_) => true,
+        DeviceName::Block(name) if name.starts_with("nvme") => false,
+        _ => return None,
+    };
+    let [_, opcode, .., sct, sc] = text.fields else {
+        return None;
+    };
     let number = |text: &str| u16::from_str_radix(text, 16).ok();
-    let sct = number(sct)?;
-    let sc = number(rest.split(')').next()?)?;
+    let (sct, sc) = (number(sct)?, number(sc)?);
     let each = |class: Class, blame| RecordKind::SeparateCause(class, blame);
     let kind = match (sct, sc) {
         (0, 0x04) => each(Transport, Unclear),
@@ -287,9 +291,7 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         // were corrupted is unknown.
         (2, 0x82..=0x84 | 0x88) => each(Medium, Unclear),
         // For an admin command, which the block layer does not report again.
-        (0..=2, _) if matches!(device_name::find_in_text(text.all).0, DeviceName::Nvme(_)) => {
-            RecordKind::Continuation
-        }
+        (0..=2, _) if is_controller => RecordKind::Continuation,
         // Invalid fields, out of range, command specific status.
         (0 | 1, _) => RecordKind::ExpectedFailure { medium: false },
         // Compare failed, access denied (a locked drive), deallocated block: nvme_error_status()
@@ -297,9 +299,9 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         (2, _) => RecordKind::ExpectedFailure { medium: true },
         _ => each(Io, Unclear),
     };
-    let operation = match text.before.split_once(": ").map(|(_, rest)| rest) {
-        Some(rest) if rest.contains("(0x2)") => Some(Operation::Read),
-        Some(rest) if rest.contains("(0x1)") => Some(Operation::Write),
+    let operation = match *opcode {
+        "2" => Some(Operation::Read),
+        "1" => Some(Operation::Write),
         _ => None,
     };
     // The LBA is in the namespace's own unit, which is unknown here: the block layer's record has

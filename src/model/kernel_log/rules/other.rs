@@ -8,97 +8,120 @@ use crate::model::kernel_log::parsed_record::{
     MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule};
+use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule, RuleAction, RuleFamily};
 
+const FAT: RuleFamily = FILESYSTEM.with_prefix("FAT-fs (<disk>): ");
+const F2FS: RuleFamily = FILESYSTEM.with_prefix("F2FS-fs (<disk>): ");
+const SLOT: RuleFamily = DRIVE.with_prefix("pcieport <pci>: {pciehp: }Slot(<word>): ");
+const SCSI_HOST: RuleFamily = DRIVE.with_prefix("scsi{ host}<host>{ }: ");
+
+const SLOT_EMPTIED: RuleAction = Record(RecordKind::Topology(TopologyUpdate::SlotEmptied));
+const VIRTUAL_MACHINE: RuleAction = Record(RecordKind::Topology(TopologyUpdate::VirtualMachine));
+
+// No row for hung tasks (`INFO: task …`): a task waits, for any reason; the record contains no
+// drive.
 pub(crate) const RULES: &[Rule] = &[
-    FILESYSTEM.with_prefix("FAT-fs (").rule(
+    FAT.rule(
         "fat-error",
         "error, ",
         Cause(FsCorruption, Unclear),
         "fs/fat/misc.c __fat_fs_error(); 3.10-6.18",
     ),
-    FILESYSTEM.with_prefix("FAT-fs (").rule(
+    FAT.rule(
         "fat-read-only",
-        "Filesystem has been set read-only",
+        "Filesystem has been set read-only$",
         Cause(ReadOnly, Unclear),
         "fs/fat/misc.c __fat_fs_error(); 3.10-6.18",
     ),
-    FILESYSTEM.with_prefix("F2FS-fs (").rule(
+    F2FS.rule(
         "f2fs-inconsistent",
-        "nconsistent",
+        "{<word>: }{inode (ino=<hex>) has }{Current segment's next free block offset is }\
+         <I|i>nconsistent ",
         Cause(FsCorruption, Unclear),
         "fs/f2fs/; 4.0-6.18",
     ),
-    FILESYSTEM.with_prefix("F2FS-fs (").rule(
+    F2FS.rule(
         "f2fs-stopped",
-        "Stopped filesystem due to reason",
+        "Stopped filesystem due to reason: <dec>$",
         Cause(FsShutdown, Unclear),
         "fs/f2fs/super.c f2fs_handle_critical_error(); 6.6-6.18",
     ),
-    // A task waits, for any reason; the record contains no drive.
-    DRIVE.with_prefix("INFO: task ").rule(
-        "hung-task",
-        " blocked for more than ",
-        Ignore,
-        "kernel/hung_task.c check_hung_task(); 3.10-6.18",
-    ),
-    DRIVE.with_prefix("pciehp").rule(
+    DRIVE.rule(
         "slot-emptied",
-        "Card not present",
-        Record(RecordKind::Topology(TopologyUpdate::SlotEmptied)),
+        "pciehp{ <pci>:pcie<hex>}: {Slot(<word>): }Card not present{ on Slot(<word>)}$",
+        SLOT_EMPTIED,
         "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18",
     ),
-    DRIVE.with_prefix("pcieport").rule(
+    SLOT.rule(
         "slot-emptied-port",
-        "Card not present",
-        Record(RecordKind::Topology(TopologyUpdate::SlotEmptied)),
+        "Card not present$",
+        SLOT_EMPTIED,
         "drivers/pci/hotplug/pciehp_ctrl.c; 4.20-6.18",
     ),
-    DRIVE.with_prefix("pcieport").rule(
+    // `Link Down/Up ignored (recovered by DPC)`: the slot is not empty.
+    SLOT.rule(
         "slot-down",
-        "): Link Down",
-        Record(RecordKind::Topology(TopologyUpdate::SlotEmptied)),
+        "Link Down$",
+        SLOT_EMPTIED,
         "drivers/pci/hotplug/pciehp_ctrl.c pciehp_handle_presence_or_link_change(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("pcieport").rule(
+    SLOT.rule(
         "slot-button",
-        "ttention button pressed",
-        Record(RecordKind::Topology(TopologyUpdate::SlotEmptied)),
+        "<A|a>ttention button pressed$",
+        SLOT_EMPTIED,
         "drivers/pci/hotplug/pciehp_ctrl.c; 3.10-6.18",
     ),
-    DRIVE.with_prefix("Hypervisor detected: ").rule(
+    DRIVE.rule(
         "guest",
-        "Hypervisor detected: ",
-        Record(RecordKind::Topology(TopologyUpdate::VirtualMachine)),
+        "Hypervisor detected: <word>{ <word>}$",
+        VIRTUAL_MACHINE,
         "arch/x86/kernel/cpu/hypervisor.c; 3.10-6.18",
     ),
-    DRIVE.with_prefix("Booting paravirtualized kernel on ").rule(
+    DRIVE.rule(
         "guest-kvm",
-        "on KVM",
-        Record(RecordKind::Topology(TopologyUpdate::VirtualMachine)),
+        "Booting paravirtualized kernel on KVM$",
+        VIRTUAL_MACHINE,
         "arch/x86/kernel/paravirt.c; 3.10-6.18",
     ),
-    DRIVE.with_prefix("DMI: ").rule(
+    DRIVE.rule(
         "guest-dmi",
         "DMI: ",
         ParseKind(dmi),
         "arch/x86/kernel/setup.c, drivers/firmware/dmi_scan.c dmi_scan_machine(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("scsi").rule(
+    SCSI_HOST.rule(
         "scsi-host",
-        "scsi",
+        "<SRP.T10:|IBM |><word>{ Storage Adapter}$",
         Parse(scsi_host),
         "drivers/scsi/hosts.c scsi_add_host(): `scsi6 : ahci`, since 3.18 `scsi host6: ahci`; 3.10-6.18",
     ),
-    DRIVE.with_prefix("Linux version ").rule(
+    // Each name is longer than what a program's name of 15 bytes can contain after `scsi6: `.
+    SCSI_HOST.rule(
+        "scsi-host-model",
+        "<usb-storage |VMware PVSCSI |Virtio SCSI HBA|Xen SCSI frontend|iSCSI Initiator over \
+         |scsi_debug: version |scsi_debug, version |SCSI DEBUG|SCSI host adapter emulation\
+         |InfiniBand SRP |Emulex LP|Emulex OneConnect|Emulex 10Gbe|QLogic Offload |QLogic QEDI \
+         |QLogic BR-series |QLogic Fibre Channel |Brocade FC/FCOE Adapter|Broadcom Offload \
+         |FCoE Driver|Chelsio FCoE driver|IBM POWER |IBM PCI ServeRAID|ATTO ExpressSAS\
+         |Avago SAS based MegaRAID|LSI SAS based MegaRAID|LSI Logic MegaRAID|Fusion MPT SAS Host\
+         |ioc0: LSI|ioc1: LSI|ioc2: LSI|ioc3: LSI|MPI3 Storage Controller|3ware 9000 Storage\
+         |3ware Storage Controller|Adaptec AIC|Areca SATA |Areca SAS/SATA |Areca NVMe/SAS\
+         |Areca unknown |RocketRAID 3xxx|Marvell Storage Controller|PMC MaxRAID|BusLogic BT-\
+         |sym-2.2.3>",
+        Parse(scsi_host),
+        "drivers/scsi/hosts.c scsi_add_host(): the text of scsi_host_template.info or .name; 3.10-6.18",
+    ),
+    // Up to the dot it is longer than the name of a program.
+    DRIVE.rule(
         "boot",
-        "Linux version ",
+        "Linux version <dec>.<dec>",
         Record(RecordKind::Topology(TopologyUpdate::Boot)),
         "init/version.c linux_banner; 3.10-6.18",
     ),
 ];
 
-/// The machine's model and vendor.
+/// The machine's vendor, model and board, and its firmware: `Red Hat KVM, BIOS 1.16.1 04/01/2014`. A
+/// program's name can be `DMI: QEMU`: no record about a program has this form.
 fn dmi(text: &MatchedText<'_>) -> Option<RecordKind> {
     let made = [
         "QEMU",
@@ -113,20 +136,29 @@ fn dmi(text: &MatchedText<'_>) -> Option<RecordKind> {
         "RHEV",
         "Nutanix AHV",
     ];
-    made.iter()
-        .any(|name| text.after.contains(name))
-        .then_some(RecordKind::Topology(TopologyUpdate::VirtualMachine))
+    let ids = text.after.trim_ascii_end();
+    let (_, firmware) = ids.split_once(", BIOS ")?;
+    let (_, date) = firmware.rsplit_once(' ')?;
+    (is_date(date)
+        && !ids.contains(": ")
+        && !ids.contains('\n')
+        && made.iter().any(|name| ids.contains(name)))
+    .then_some(RecordKind::Topology(TopologyUpdate::VirtualMachine))
 }
 
-/// The last row: messages of the adapters themselves begin with the same text.
+/// `04/01/2014`, `2/2/2022`
+fn is_date(text: &str) -> bool {
+    text.split('/').count() == 3
+        && text.split('/').all(|part| {
+            (1..=4).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+        })
+}
+
 fn scsi_host(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let (head, driver) = text
-        .all
-        .trim_start()
-        .split_once(": ")
-        .or_else(|| text.all.trim_start().split_once(" : "))?;
-    let head = head.strip_prefix("scsi")?.trim();
-    let host = head.strip_prefix("host").unwrap_or(head).parse().ok()?;
+    let DeviceName::ScsiHost(host) = *text.device else {
+        return None;
+    };
+    let driver = text.fields.concat() + text.after;
     Some(ParsedRecord::new(
         DeviceName::ScsiHost(host),
         RecordKind::Topology(TopologyUpdate::ScsiHost {

@@ -6,83 +6,75 @@ use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::parsed_record::{MatchedText, RecordKind, TopologyUpdate};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Role, Rule, RuleFamily};
+use crate::model::kernel_log::rules::scsi;
 
 const UAS: RuleFamily = DRIVE.with_role(Role::UsbStorage);
+const UAS_COMMAND: RuleFamily = UAS.with_prefix(scsi::COMMAND);
+const UAS_HOST: RuleFamily = UAS.with_prefix("scsi host<host>: ");
 
 pub(crate) const RULES: &[Rule] = &[
-    UAS.with_prefix("s").rule(
+    UAS_COMMAND.rule(
         "uas-abort",
-        "uas_eh_abort_handler",
+        "uas_eh_abort_handler ",
         Cause(Timeout, No),
         "drivers/usb/storage/uas.c uas_eh_abort_handler(); 3.10-6.18",
     ),
-    UAS.with_prefix("scsi host").rule(
+    UAS_HOST.rule(
         "uas-reset",
         "uas_eh_device_reset_handler start",
         Cause(Reset, No),
         "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.10-6.18",
     ),
-    UAS.with_prefix("scsi host").rule(
+    UAS_HOST.rule(
         "uas-reset-failed",
         "uas_eh_device_reset_handler FAILED",
         Cause(Reset, No),
         "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.15-6.18",
     ),
-    UAS.with_prefix("scsi host").rule(
+    UAS_HOST.rule(
         "uas-reset-done",
         "uas_eh_device_reset_handler success",
         Continuation,
         "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.10-6.18",
     ),
-    UAS.with_prefix("s").rule(
+    UAS_COMMAND.rule(
         "uas-zap",
-        "uas_zap_pending",
+        "uas_zap_pending ",
         Effect(Removed, No),
         "drivers/usb/storage/uas.c uas_zap_pending(); 3.17-6.18",
     ),
-    UAS.with_prefix("s").rule(
+    UAS_COMMAND.rule(
         "uas-data",
-        "data cmplt err",
+        "data cmplt err <dec> ",
         Continuation,
         "drivers/usb/storage/uas.c uas_data_cmplt(); 3.10-6.18",
     ),
-    DRIVE.with_prefix("usb ").rule(
+    // A path (`2-1.4`, `usb2`) has the bytes of a `<file>`.
+    DRIVE.rule(
         "usb-reset",
-        " USB device number ",
+        "usb <file>: reset <low-speed|full-speed|high-speed|super-speed|variable speed Wireless|wireless|SuperSpeed|UNKNOWN>{ Plus}{ Gen <dec>}{x<dec>} USB device number <dec> using ",
         ParseKind(reset),
-        "drivers/usb/core/hub.c hub_port_init(); 3.10-6.18",
+        "drivers/usb/core/hub.c hub_port_init(): a disk, or a mouse; 3.10-6.18",
     ),
-    DRIVE.with_prefix("usb ").rule(
+    DRIVE.rule(
         "usb-disconnect",
-        "USB disconnect",
-        ParseKind(unplugged),
-        "drivers/usb/core/hub.c usb_disconnect(); 3.10-6.18",
-    ),
-    DRIVE.with_prefix("usb ").rule(
-        "usb-bus",
-        "USB disconnect, ",
+        "usb <file>: USB disconnect, device number <dec>$",
         ParseKind(unplugged),
         "drivers/usb/core/hub.c usb_disconnect(); 3.10-6.18",
     ),
 ];
 
-/// `usb 2-1: reset SuperSpeed USB device number 2 using xhci_hcd`: a disk, or a mouse.
 fn reset(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let (path, rest) = path(text)?;
-    rest.starts_with("reset ")
-        .then_some(RecordKind::Topology(TopologyUpdate::UsbReset(path)))
+    Some(RecordKind::Topology(TopologyUpdate::UsbReset(path(text)?)))
 }
 
 fn unplugged(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let (path, _) = path(text)?;
-    Some(RecordKind::Topology(TopologyUpdate::UsbDisconnect(path)))
+    Some(RecordKind::Topology(TopologyUpdate::UsbDisconnect(path(
+        text,
+    )?)))
 }
 
-fn path<'a>(text: &MatchedText<'a>) -> Option<(String, &'a str)> {
-    let (path, rest) = text
-        .all
-        .trim_start()
-        .strip_prefix("usb ")?
-        .split_once(": ")?;
-    (path.len() < 40).then(|| (path.to_owned(), rest))
+fn path(text: &MatchedText<'_>) -> Option<String> {
+    let path = text.fields.first()?;
+    (path.len() < 40).then(|| (*path).to_owned())
 }
