@@ -15,9 +15,11 @@ pub(crate) enum LogLine<'a> {
         kernel_time: Option<u64>,
         wall: Option<u64>,
         facility: u8,
+        /// The line has a time, a level, a tag or the like in front of the text.
+        has_prefix: bool,
     },
-    /// Written by a program.
-    Program,
+    /// Written by a program, or about one.
+    Program { kernel_time: Option<u64> },
     /// `-- Boot 3f… --`, `-- Reboot --`
     Boot,
 }
@@ -31,11 +33,12 @@ pub(crate) fn parse_line(line: &str) -> LogLine<'_> {
         has_syslog_stamp: false,
     };
     at.skip_quote_marks();
+    let length = at.rest.len();
     if at.rest.starts_with("-- Boot ") || at.rest.starts_with("-- Reboot") {
         return LogLine::Boot;
     }
     if !at.parse_priority() {
-        return LogLine::Program;
+        return LogLine::Program { kernel_time: None };
     }
     for _ in 0..6 {
         let before = at.rest.len();
@@ -52,8 +55,12 @@ pub(crate) fn parse_line(line: &str) -> LogLine<'_> {
                 at.parse_bracket();
             }
         }
-        Tag::Program => return LogLine::Program,
-        Tag::None if at.has_syslog_stamp => return LogLine::Program,
+        Tag::Program => {
+            return LogLine::Program {
+                kernel_time: at.kernel_time,
+            };
+        }
+        Tag::None if at.has_syslog_stamp => return LogLine::Program { kernel_time: None },
         Tag::None => {}
     }
     LogLine::Kernel {
@@ -61,6 +68,7 @@ pub(crate) fn parse_line(line: &str) -> LogLine<'_> {
         kernel_time: at.kernel_time,
         wall: at.wall,
         facility: at.facility,
+        has_prefix: at.rest.len() < length,
     }
 }
 

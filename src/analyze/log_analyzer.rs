@@ -2,12 +2,12 @@
 //!
 //! In: lines. Out: `KernelLogAnalysis`. Streams: memory use does not grow with the file.
 
-use std::borrow::Cow;
 use std::io;
 use std::io::BufRead;
 
 use jiff::Timestamp;
 
+use crate::analyze::continuation::{RecordJoiner, TextRecord};
 use crate::analyze::input_source::{InputSource, Lines};
 use crate::analyze::kernel_log_analysis::{AnalysisBuilder, KernelLogAnalysis};
 use crate::analyze::line_format::LogLine;
@@ -39,6 +39,7 @@ pub(crate) struct LogAnalyzer {
     time: u64,
     boot: Option<String>,
     export_entry: Option<journal::JournalEntry>,
+    joiner: RecordJoiner,
 }
 
 impl LogAnalyzer {
@@ -93,6 +94,8 @@ impl LogAnalyzer {
     }
 
     pub(crate) fn finish(mut self, file: String) -> KernelLogAnalysis {
+        let records = self.joiner.finish();
+        self.push_records(records);
         self.finish_boot();
         self.builder.build(file)
     }
@@ -152,35 +155,49 @@ impl LogAnalyzer {
     fn push_text(&mut self, line: &str) {
         match line_format::parse_line(line) {
             LogLine::Boot => self.start_boot(),
-            LogLine::Program => {}
+            LogLine::Program { kernel_time } => {
+                let records = self.joiner.push_program(kernel_time);
+                self.push_records(records);
+            }
             LogLine::Kernel {
                 text,
                 kernel_time,
                 wall,
                 facility,
+                has_prefix,
             } => {
                 if text.is_empty() {
                     return;
                 }
-                let time = kernel_time.or(wall).unwrap_or(self.time);
-                // The kernel's clock has restarted.
-                if kernel_time.is_some()
-                    && time < 5_000_000
-                    && self.time > time.saturating_add(30_000_000)
-                {
-                    self.start_boot();
-                }
-                self.time = time;
-                // rsyslog escapes a line break like this.
-                let text = if text.contains("#012") {
-                    Cow::Owned(text.replace("#012", "\n"))
-                } else {
-                    Cow::Borrowed(text)
+                let record = TextRecord {
+                    line: self.line,
+                    kernel_time,
+                    wall,
+                    facility,
+                    // rsyslog escapes a line break like this.
+                    text: text.replace("#012", "\n"),
                 };
-                let mut record = Record::from_text(self.line, time, &text);
-                record.facility = facility;
-                self.push(&record);
+                let records = self.joiner.push(record, has_prefix);
+                self.push_records(records);
             }
+        }
+    }
+
+    fn push_records(&mut self, records: Vec<TextRecord>) {
+        for record in records {
+            let time = record.kernel_time.or(record.wall).unwrap_or(self.time);
+            // The kernel's clock has restarted.
+            if record.kernel_time.is_some()
+                && time < 5_000_000
+                && self.time > time.saturating_add(30_000_000)
+            {
+                self.begin_next_boot();
+            }
+            self.time = time;
+            let facility = record.facility;
+            let mut record = Record::from_text(record.line, time, &record.text);
+            record.facility = facility;
+            self.push(&record);
         }
     }
 
@@ -206,6 +223,7 @@ impl LogAnalyzer {
         }
     }
 
+    /// Decides what is still open, for the last boot.
     fn finish_boot(&mut self) {
         self.classifier
             .finish(timestamp_from_micros(self.time), &mut self.events);
@@ -213,6 +231,12 @@ impl LogAnalyzer {
     }
 
     fn start_boot(&mut self) {
+        let records = self.joiner.interrupt();
+        self.push_records(records);
+        self.begin_next_boot();
+    }
+
+    fn begin_next_boot(&mut self) {
         self.finish_boot();
         self.classifier = Classifier::default();
         self.time = 0;

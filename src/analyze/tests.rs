@@ -134,6 +134,54 @@ fn multi_line_records_are_read_also_with_rsyslog_escapes() {
 }
 
 #[test]
+fn a_line_without_the_logs_prefix_continues_a_record() {
+    for (text, expected) in [
+        (format!("{ONE}\n{ONE}\n"), "2 medium"),
+        (format!("[1.0] x\n{ONE}\n[2.0] y\n"), ""),
+        (format!("{ONE}\n[1.0] x\n"), ""),
+        (format!("Nov  7 16:01:25 host sshd[812]: x\n{ONE}\n"), ""),
+        (format!("[1.0] x#012{ONE}\n"), ""),
+        (format!("[1.0] x\n{ONE}\n[2.0] {ONE}\n"), "1 medium"),
+    ] {
+        assert_eq!(classes(&text), expected, "{text}");
+    }
+}
+
+/// Readers of syslog(2) put the time in front of each line of a record.
+#[test]
+fn a_name_with_line_breaks_that_a_reader_has_split_is_no_record() {
+    let crash = "a[7]: segfault at 0 ip 0000559e sp 00007ffc error 6 in ";
+    for (text, expected) in [
+        (
+            format!("[1.5] {crash}b\n[1.5] {ONE}[559e+1000]\n[2.5] y\n"),
+            "",
+        ),
+        (
+            format!(
+                "[1.5] {crash}b[1+1]\n[1.5] {ONE}\n[1.5] c[1,559e+1000] likely on CPU 1 (core 1, socket 0)\n"
+            ),
+            "",
+        ),
+        (
+            format!(
+                "Nov  7 16:01:25 h kernel: {crash}b[559e+1000]\nNov  7 16:01:25 h kernel: {ONE}\n"
+            ),
+            "1 medium",
+        ),
+        (
+            format!("[1.5] {crash}b[559e+1000]\n[1.6] {ONE}\n"),
+            "1 medium",
+        ),
+        (
+            format!("[1.5] tmpfs: Unknown parameter 'a\n[1.5] {ONE}\n[1.5] b'\n"),
+            "",
+        ),
+    ] {
+        assert_eq!(classes(&text), expected, "{text}");
+    }
+}
+
+#[test]
 fn device_names_are_reset_at_each_boot() {
     let boots = |between: &str| {
         format!(

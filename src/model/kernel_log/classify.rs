@@ -83,8 +83,9 @@ impl PendingNotices {
     }
 }
 
-/// A request that the device rejected as impossible. Other errors of the same request in the log do
-/// not count as errors either.
+/// A request that the device rejected as impossible, as the block layer reports it. An excerpt of a
+/// log can begin in the middle of a report: the analysis of a whole log does not count the same
+/// failed request without its cause. The daemon never takes an error back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RejectedRequest {
     pub device: DeviceName,
@@ -193,8 +194,7 @@ impl Classifier {
         std::mem::take(&mut self.name_assignments)
     }
 
-    /// Requests that devices rejected as impossible since the last call: their errors are no
-    /// errors.
+    /// Requests that devices rejected as impossible since the last call.
     pub(crate) fn take_rejected_requests(&mut self) -> Vec<RejectedRequest> {
         std::mem::take(&mut self.pending.rejected_requests)
     }

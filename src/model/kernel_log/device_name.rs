@@ -1,104 +1,10 @@
-//! Parser of device names in kernel messages: the positions at which drivers print them, and which
-//! names belong to one disk.
+//! Device names in kernel messages: their forms, and which names belong to one disk.
 //!
-//! In: a record's text. Out: `DeviceName`s. Does not resolve which device has a name at present.
+//! In: a name. Out: a `DeviceName`. Where a message has its names is said by its `pattern`; which
+//! device has a name at present, by `device_map`.
 
 use crate::model::dev::DevNo;
 use crate::model::kernel_log::event::DeviceName;
-
-/// The device at the text's beginning, and its second name (`sd 2:0:0:0: [sdb]`).
-pub(crate) fn find_in_text(text: &str) -> (DeviceName, Option<DeviceName>) {
-    let text = text.trim_start();
-    let (first, rest) = token(text);
-    let device = match first {
-        "sd" | "scsi" | "sr" | "st" | "ses" | "osst" | "ch" | "sg" => {
-            return parse_scsi_prefix(rest);
-        }
-        "nvme" => rest
-            .split([':', ' '])
-            .next()
-            .and_then(parse_nvme_controller)
-            .or_else(|| parse_pci(rest)),
-        "block" => rest.split(':').next().and_then(parse_block),
-        "XFS" | "EXT4-fs" | "EXT3-fs" | "EXT2-fs" | "F2FS-fs" | "FAT-fs" | "BTRFS" | "BTRFS:"
-        | "GFS2:" | "ext4" | "JFS" | "EROFS" => parse_parenthesized(text),
-        "device-mapper:" => parse_dm_prefix(rest),
-        _ => parse_driver_prefix(first, rest),
-    };
-    (device.unwrap_or(DeviceName::Unnamed), None)
-}
-
-/// `2:0:0:0: [sdb] …`, `host6: …`
-fn parse_scsi_prefix(rest: &str) -> (DeviceName, Option<DeviceName>) {
-    let (first, after) = token(rest);
-    let Some(hctl) = parse_hctl(first.trim_end_matches(':')) else {
-        return (
-            first
-                .trim_end_matches(':')
-                .strip_prefix("host")
-                .and_then(|host| host.parse().ok())
-                .map_or(DeviceName::Unnamed, DeviceName::ScsiHost),
-            None,
-        );
-    };
-    let letters = after
-        .strip_prefix('[')
-        .and_then(|text| text.split_once(']'))
-        .and_then(|(name, _)| parse_block(name));
-    match letters {
-        Some(name) => (name, Some(hctl)),
-        None => (hctl, None),
-    }
-}
-
-/// A name before the first colon: `ata3.00:`, `nvme0n1:`, `mmcblk0:`, `md/raid1:md0:`,
-/// `md: sdb1 …`, `virtio_blk virtio1: [vda]`.
-fn parse_driver_prefix(first: &str, rest: &str) -> Option<DeviceName> {
-    if let Some((_, array)) = first.trim_end_matches(':').split_once("md/raid") {
-        return array
-            .split_once(':')
-            .and_then(|(_, name)| parse_block(name));
-    }
-    let name = first.split(':').next().unwrap_or_default();
-    if let Some(ata) = parse_ata(name) {
-        return Some(ata);
-    }
-    if let Some(host) = name.strip_prefix("scsi").and_then(|host| host.parse().ok()) {
-        return Some(DeviceName::ScsiHost(host));
-    }
-    if first.ends_with(':') && is_disk_name(name) {
-        return parse_block(name);
-    }
-    if let Some(nvme) = parse_nvme_controller(name) {
-        return Some(nvme);
-    }
-    if let Some(device) = rest
-        .split_once('[')
-        .and_then(|(before, after)| (before.len() < 40).then_some(after))
-        .and_then(|after| after.split_once(']'))
-        && is_disk_name(device.0)
-    {
-        return parse_block(device.0);
-    }
-    parse_pci(rest)
-}
-
-/// `(device sda1)`, `(device sda1 state EA)`, `(dm-4)`, `(device <uuid>)`
-fn parse_parenthesized(text: &str) -> Option<DeviceName> {
-    let head = text
-        .char_indices()
-        .nth(90)
-        .map_or(text, |(end, _)| &text[..end]);
-    let (inside, _) = head.split_once('(')?.1.split_once(')')?;
-    let name = inside.strip_prefix("device ").unwrap_or(inside);
-    let name = name.strip_prefix("dev ").unwrap_or(name);
-    parse(name.split(' ').next().unwrap_or_default())
-}
-
-/// `thin: 253:5: …`, `multipath: Failing path 8:176.`, `integrity: dm-0: …`
-fn parse_dm_prefix(rest: &str) -> Option<DeviceName> {
-    rest.split(": ").skip(1).take(2).find_map(parse)
-}
 
 /// A device name of any form.
 pub(crate) fn parse(text: &str) -> Option<DeviceName> {
@@ -132,6 +38,13 @@ pub(crate) fn parse_block(text: &str) -> Option<DeviceName> {
     plausible.then(|| DeviceName::Block(name.replace('!', "/")))
 }
 
+/// A text that is wholly the name of a block device, or its path in /dev.
+pub(crate) fn parse_block_path(text: &str) -> Option<DeviceName> {
+    let name = text.strip_prefix("/dev/").unwrap_or(text);
+    parse_block(name)
+        .filter(|device| matches!(device, DeviceName::Block(parsed) if parsed.len() == name.len()))
+}
+
 fn parse_nvme_controller(text: &str) -> Option<DeviceName> {
     let number = text.strip_prefix("nvme")?;
     (!number.is_empty() && number.len() < 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
@@ -161,31 +74,16 @@ fn parse_hctl(text: &str) -> Option<DeviceName> {
     (numbers == 4).then(|| DeviceName::Hctl(text.to_owned()))
 }
 
-fn parse_pci(text: &str) -> Option<DeviceName> {
+pub(crate) fn parse_pci(text: &str) -> Option<DeviceName> {
     let name = text.split([' ', ',']).next()?.trim_end_matches(':');
     let shape = name
         .bytes()
         .map(|byte| if byte.is_ascii_hexdigit() { b'x' } else { byte })
         .collect::<Vec<_>>();
-    (shape == b"xxxx:xx:xx.x").then(|| DeviceName::Pci(name.to_owned()))
-}
-
-fn token(text: &str) -> (&str, &str) {
-    text.split_once(' ').unwrap_or((text, ""))
-}
-
-fn is_disk_name(name: &str) -> bool {
-    [
-        "sd", "nvme", "mmcblk", "vd", "xvd", "hd", "dm-", "md", "bcache", "nullb", "pmem", "dasd",
-    ]
-    .iter()
-    .any(|prefix| {
-        name.strip_prefix(prefix).is_some_and(|rest| {
-            !rest.is_empty()
-                && (name.bytes().any(|byte| byte.is_ascii_digit())
-                    || rest.bytes().all(|byte| byte.is_ascii_lowercase()))
-        })
-    })
+    // Behind a VMD controller the domain has five digits or more.
+    let domain = shape.iter().take_while(|byte| **byte == b'x').count();
+    ((4..=8).contains(&domain) && shape[domain..] == *b":xx:xx.x")
+        .then(|| DeviceName::Pci(name.to_owned()))
 }
 
 /// The whole disk of a partition: `sda1` → `sda`, `nvme0n1p2` → `nvme0n1`.
@@ -260,46 +158,6 @@ pub(crate) fn is_stacked(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn shown(text: &str) -> String {
-        let (device, also) = find_in_text(text);
-        also.map_or(device.to_string(), |also| format!("{device} {also}"))
-    }
-
-    #[test]
-    fn device_names_are_found_in_driver_prefixes() {
-        for (text, names) in [
-            ("sd 2:0:0:0: [sdb] tag#3 FAILED", "sdb 2:0:0:0"),
-            ("sd 2:0:0:0: rejecting I/O to offline device", "2:0:0:0"),
-            ("scsi host6: usb-storage 1-2:1.0", "host6"),
-            ("scsi6 : ahci", "host6"),
-            ("ata3: hard resetting link", "ata3"),
-            ("ata3.01: disabled", "ata3.01"),
-            ("nvme nvme0: I/O 1 QID 2 timeout, aborting", "nvme0"),
-            ("nvme 0000:05:00.0: x", "0000:05:00.0"),
-            ("nvme0n1: I/O Cmd(0x2) @ LBA 2048", "nvme0n1"),
-            ("nvme0: Identify(0x6), Invalid Field", "nvme0"),
-            ("block nvme0n1: no available path - failing I/O", "nvme0n1"),
-            ("XFS (dm-4): Internal error", "dm-4"),
-            ("EXT4-fs error (device sda1): x", "sda1"),
-            ("EXT4-fs (sda1): x", "sda1"),
-            ("BTRFS error (device sda3 state EA): x", "sda3"),
-            ("BTRFS: error (device sda3) in f:1: errno=-5", "sda3"),
-            ("device-mapper: thin: 253:5: switching", "253:5"),
-            ("device-mapper: integrity: dm-0: Checksum failed", "dm-0"),
-            ("md/raid1:md0: Disk failure on sdb1", "md0"),
-            ("mmcblk1: error -110 requesting status", "mmcblk1"),
-            (
-                "virtio_blk virtio1: [vda] 20971520 512-byte logical blocks",
-                "vda",
-            ),
-            ("Modules linked in: foo", "unnamed"),
-            ("aacraid: Host adapter abort request.", "unnamed"),
-            ("megaraid_sas 0000:01:00.0: x", "0000:01:00.0"),
-        ] {
-            assert_eq!(shown(text), names, "{text}");
-        }
-    }
 
     #[test]
     fn a_partition_is_of_a_disk_and_a_namespace_of_a_controller() {

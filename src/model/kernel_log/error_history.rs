@@ -84,23 +84,6 @@ impl ErrorHistory {
         }
     }
 
-    /// Removes a sector: the device rejected a request for it as impossible, so its failure is no
-    /// error. True when a sector was removed.
-    pub(crate) fn retract_sector(&mut self, sector: u64) -> bool {
-        let Some(tally) = self.tallies.get_mut(&Class::Io) else {
-            return false;
-        };
-        let before = tally.sectors.len();
-        tally.sectors.retain(|failed| failed.sector != sector);
-        if tally.sectors.len() == before {
-            return false;
-        }
-        if tally.sectors.is_empty() && tally.more_sectors == 0 {
-            self.tallies.remove(&Class::Io);
-        }
-        true
-    }
-
     pub(crate) fn get(&self, class: Class) -> Option<&ErrorTally> {
         self.tallies.get(&class)
     }

@@ -349,14 +349,6 @@ pub struct Cursor {
     pub lost: u64,
 }
 
-/// A sector for which a device rejected an impossible request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RejectedSector {
-    pub device: DeviceName,
-    pub sector: u64,
-    pub at: Timestamp,
-}
-
 /// The result of one read. It is applied as a whole: the events and the cursor belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
@@ -364,8 +356,6 @@ pub struct Batch {
     /// In the order of `seq`.
     pub events: Vec<Event>,
     pub name_assignments: Vec<NameAssignment>,
-    /// Requests that the device rejected as impossible: their errors do not count.
-    pub rejected_sectors: Vec<RejectedSector>,
     /// The kernel wrote these records before the daemon read live.
     pub is_backlog: bool,
 }

@@ -163,9 +163,21 @@ pub(crate) struct ExpectedFailure {
     pub medium: bool,
     /// An operator shut down the filesystem: every failure from then on is explained.
     pub filesystem: bool,
+    /// The request was beyond the device's end: explains only what the buffer cache reports of it.
+    pub beyond_end: bool,
 }
 
 impl ExpectedFailure {
+    /// The device rejected a request as impossible.
+    pub(crate) fn of_request(position: LogPosition) -> ExpectedFailure {
+        ExpectedFailure {
+            position,
+            medium: false,
+            filesystem: false,
+            beyond_end: false,
+        }
+    }
+
     fn is_expired(&self, now: LogPosition) -> bool {
         now.is_beyond(self.position, COMMAND_MICROS, EXPECTED_FAILURE_RECORDS)
     }

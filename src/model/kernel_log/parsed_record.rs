@@ -1,18 +1,18 @@
 //! The parsed form of one record, before the classifier assigns it to an incident.
 
-use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::{Blame, Class, DeviceName, Operation};
 
-/// A record's text around the needle.
+/// What a rule's patterns found in a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MatchedText<'a> {
-    pub all: &'a str,
-    pub before: &'a str,
+    /// The record's device by the patterns, and its SCSI address if the record has both.
+    pub device: &'a DeviceName,
+    pub other_name: Option<&'a DeviceName>,
+    /// The devices and the other fields of the row's own pattern, in the order of the text.
+    pub devices: &'a [DeviceName],
+    pub fields: &'a [&'a str],
+    /// The text after the pattern.
     pub after: &'a str,
-}
-
-pub(crate) fn leading_digits(text: &str) -> &str {
-    &text[..text.bytes().take_while(u8::is_ascii_digit).count()]
 }
 
 /// One record, as parsed by its rule.
@@ -41,6 +41,8 @@ pub(crate) enum RecordKind {
     ExpectedFailure {
         medium: bool,
     },
+    /// The host requested a sector beyond the device's end.
+    BeyondEnd,
     Scsi(ScsiRecord),
     Ata(AtaRecord),
     /// The kernel suppressed this number of records; the record's first word names the function.
@@ -163,10 +165,9 @@ impl ParsedRecord {
     }
 
     pub(crate) fn from_text(text: &MatchedText<'_>, kind: RecordKind) -> ParsedRecord {
-        let (device, other_name) = device_name::find_in_text(text.all);
         ParsedRecord {
-            other_name,
-            ..ParsedRecord::new(device, kind)
+            other_name: text.other_name.cloned(),
+            ..ParsedRecord::new(text.device.clone(), kind)
         }
     }
 }

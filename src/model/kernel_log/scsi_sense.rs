@@ -42,16 +42,26 @@ const HOST_BYTES: [&str; 22] = [
     "DID_UNKNOWN",
 ];
 
-/// `DID_TIME_OUT` or `0x03`.
+/// `0x3`, `0x03`
+pub(crate) fn parse_byte(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix("0x")?;
+    let is_byte = digits.len() <= 2
+        && digits
+            .bytes()
+            .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    is_byte
+        .then(|| u8::from_str_radix(digits, 16).ok())
+        .flatten()
+}
+
+/// `DID_TIME_OUT` or `0x03`, and nothing else.
 pub(crate) fn parse_host_byte(text: &str) -> Option<u8> {
-    let word = text.split([' ', '\n']).next()?;
-    if let Some(number) = word.strip_prefix("0x") {
-        return u8::from_str_radix(number, 16).ok();
-    }
-    HOST_BYTES
-        .iter()
-        .position(|name| *name == word)
-        .map(|at| at as u8)
+    parse_byte(text).or_else(|| {
+        HOST_BYTES
+            .iter()
+            .position(|name| *name == text)
+            .map(|at| at as u8)
+    })
 }
 
 pub(crate) fn interpret_host_byte(byte: u8) -> Interpretation {
@@ -81,7 +91,7 @@ const SENSE_KEYS: [&str; 16] = [
     "Unit Attention",
     "Data Protect",
     "Blank Check",
-    "Vendor Specific",
+    "Vendor Specific(9)",
     "Copy Aborted",
     "Aborted Command",
     "Equal",
@@ -90,15 +100,22 @@ const SENSE_KEYS: [&str; 16] = [
     "Completed",
 ];
 
-/// `Medium Error [current]` or `0x3 [current]`.
-pub(crate) fn parse_sense_key(text: &str) -> Option<u8> {
-    if let Some(number) = text.strip_prefix("0x") {
-        return u8::from_str_radix(number.split([' ', '[']).next()?, 16).ok();
-    }
-    SENSE_KEYS
-        .iter()
-        .position(|name| text.starts_with(name))
-        .map(|at| at as u8)
+/// `Medium Error [current]` or `0x3 [deferred] [descriptor]`; and the text after it.
+pub(crate) fn parse_sense_key(text: &str) -> Option<(u8, &str)> {
+    let (name, rest) = text.split_once(" [")?;
+    let rest = rest
+        .strip_prefix("current]")
+        .or_else(|| rest.strip_prefix("deferred]"))?;
+    let by_name = || {
+        SENSE_KEYS
+            .iter()
+            .position(|key| *key == name)
+            .map(|at| at as u8)
+    };
+    let key = parse_byte(name)
+        .filter(|key| usize::from(*key) < SENSE_KEYS.len())
+        .or_else(by_name)?;
+    Some((key, rest.strip_prefix(" [descriptor]").unwrap_or(rest)))
 }
 
 pub(crate) fn interpret_sense_key(key: u8) -> Interpretation {
@@ -281,26 +298,18 @@ const ADDITIONAL_SENSE_TEXTS: &[(&str, u8, u8)] = &[
     ("Drive calibration retry count", 0x5d, 0x1c),
 ];
 
-/// `Unrecovered read error - auto reallocate failed`, `ASC=0x11 ASCQ=0x4`, `<<vendor>>ASC=0x80
-/// ASCQ=0x0`
+/// `Unrecovered read error - auto reallocate failed`: the whole text, of which only the beginning
+/// decides.
 pub(crate) fn parse_additional_sense(text: &str) -> AdditionalSense {
-    let text = text.trim();
-    if let Some((_, numbers)) = text.split_once("ASC=0x") {
-        let byte = |text: &str| {
-            u8::from_str_radix(text.split([' ', '\n', ',']).next().unwrap_or_default(), 16).ok()
-        };
-        if let (Some(asc), Some(ascq)) = (
-            byte(numbers),
-            numbers
-                .split_once("ASCQ=0x")
-                .and_then(|(_, ascq)| byte(ascq)),
-        ) {
-            return AdditionalSense::Code(asc, ascq);
-        }
-    }
+    let text = text.trim_ascii();
+    let is_text = text
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b" -,./&()".contains(&byte));
     let found = ADDITIONAL_SENSE_TEXTS.iter().find(|(words, _, _)| {
-        text.get(..words.len())
-            .is_some_and(|head| head.eq_ignore_ascii_case(words))
+        is_text
+            && text
+                .get(..words.len())
+                .is_some_and(|head| head.eq_ignore_ascii_case(words))
     });
     found.map_or(AdditionalSense::Unknown, |(_, asc, ascq)| {
         AdditionalSense::Code(*asc, *ascq)
@@ -314,31 +323,56 @@ mod tests {
     #[test]
     fn text_and_numeric_codes_are_equivalent() {
         assert_eq!(
-            (
-                parse_host_byte("DID_TIME_OUT driverbyte=x"),
-                parse_host_byte("0x03 driverbyte=0x08")
-            ),
+            (parse_host_byte("DID_TIME_OUT"), parse_host_byte("0x03")),
             (Some(3), Some(3))
         );
+        for text in ["Medium Error [current]", "0x3 [current]"] {
+            assert_eq!(parse_sense_key(text), Some((3, "")), "{text}");
+        }
         assert_eq!(
-            (
-                parse_sense_key("Medium Error [current]"),
-                parse_sense_key("0x3 [current]")
-            ),
-            (Some(3), Some(3))
+            parse_sense_key("Vendor Specific(9) [deferred] [descriptor] "),
+            Some((9, " "))
         );
-        assert_eq!(
-            (
-                parse_additional_sense("Unrecovered read error"),
-                parse_additional_sense("ASC=0x11 ASCQ=0x0")
-            ),
-            (
+        for text in [
+            "Unrecovered read error",
+            "Unrecovered read error - auto reallocate failed ",
+        ] {
+            assert_eq!(
+                parse_additional_sense(text),
                 AdditionalSense::Code(0x11, 0),
-                AdditionalSense::Code(0x11, 0)
-            )
-        );
+                "{text}"
+            );
+        }
         assert_eq!(
             parse_additional_sense("Unaligned write command"),
+            AdditionalSense::Unknown
+        );
+    }
+
+    #[test]
+    fn a_text_that_only_begins_like_a_code_is_none() {
+        for text in [
+            "DID_TIME_OUT driverbyte=x",
+            "DID",
+            "0x",
+            "0x003",
+            "0x0A",
+            "0x+3",
+            "",
+        ] {
+            assert_eq!(parse_host_byte(text), None, "{text}");
+        }
+        for text in [
+            "0x3[1234]: segfault at 0",
+            "0x3 [1234]",
+            "0x10 [current]",
+            "Medium Error",
+            "Medium Errors [current]",
+        ] {
+            assert_eq!(parse_sense_key(text), None, "{text}");
+        }
+        assert_eq!(
+            parse_additional_sense("Read error[1234]: segfault at 0"),
             AdditionalSense::Unknown
         );
     }

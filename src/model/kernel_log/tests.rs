@@ -12,6 +12,7 @@ use crate::model::kernel_log::record::Record;
 mod ata;
 mod drives;
 mod filesystems;
+mod foreign_text;
 mod layers;
 mod properties;
 mod scsi;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::kernel_log::classify::{Classifier, ClassifierOptions};
-use crate::model::kernel_log::event::{Batch, Cursor, Event, NameAssignment, RejectedSector};
+use crate::model::kernel_log::event::{Batch, Cursor, Event, NameAssignment};
 use crate::model::kernel_log::record;
 use crate::model::kernel_log::rollup::{MergeBoundaries, rollup};
 use crate::source::kmsg::log_epoch::{LogEpoch, StartPosition};
@@ -22,8 +22,9 @@ const PROBE_LEAD: SignedDuration = SignedDuration::from_secs(30);
 /// A batch is finished at this many name assignments.
 const MAX_ATTACHED: usize = 1024;
 
-/// Converts the kernel's clock to wall-clock time. The kernel's microseconds stop in suspend and
-/// drift, so they only serve for the backlog.
+/// Converts the kernel's clock to the steady timeline. The kernel's microseconds stop in suspend and
+/// drift, so they only serve for the backlog. A record from before a suspend appears younger than it
+/// is, never older: it clears later, never earlier.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelClock {
     pub now: Timestamp,
@@ -87,7 +88,6 @@ pub(crate) struct Batcher {
     /// Assigned names, each with `is_filesystem`; then the assignments that may reuse a name.
     assigned_names: BTreeSet<(String, bool)>,
     superseding: Vec<(NameAssignment, SignedDuration)>,
-    refused: Vec<RejectedSector>,
     ready: Vec<Batch>,
     /// Records since the last batch.
     pub records_since_batch: u64,
@@ -126,7 +126,6 @@ impl Batcher {
             attached: Vec::new(),
             assigned_names: BTreeSet::new(),
             superseding: Vec::new(),
-            refused: Vec::new(),
             ready: Vec::new(),
             records_since_batch: 0,
             records_read: 0,
@@ -134,8 +133,9 @@ impl Batcher {
         }
     }
 
-    /// Adds one record. `written`: its time, if the medium has a better one than the kernel.
-    pub(crate) fn push(&mut self, raw: &[u8], arrival: Timestamp, written: Option<Timestamp>) {
+    /// Adds one record. `written`: its time in microseconds of CLOCK_MONOTONIC, if the medium has a
+    /// better one than the kernel.
+    pub(crate) fn push(&mut self, raw: &[u8], arrival: Timestamp, written: Option<u64>) {
         let Ok(record) = record::parse(raw) else {
             self.count_unreadable();
             return;
@@ -169,8 +169,9 @@ impl Batcher {
             return;
         }
         let time = match self.in_backlog {
-            true => written
-                .unwrap_or_else(|| self.clock.at(record.time_us))
+            true => self
+                .clock
+                .at(written.unwrap_or(record.time_us))
                 .min(arrival),
             false => arrival,
         };
@@ -178,15 +179,8 @@ impl Batcher {
         for attached in self.classifier.take_name_assignments() {
             self.record_attached(attached);
         }
-        for excused in self.classifier.take_rejected_requests() {
-            if let Some(sector) = excused.sector.filter(|_| self.refused.len() < MAX_ATTACHED) {
-                self.refused.push(RejectedSector {
-                    device: excused.device,
-                    sector,
-                    at: time,
-                });
-            }
-        }
+        // Only the analysis of a whole log uses them.
+        drop(self.classifier.take_rejected_requests());
         if self.attached.len() >= MAX_ATTACHED {
             self.finish_batch();
         } else if self.events.len() >= ROLLUP_THRESHOLD {
@@ -227,12 +221,10 @@ impl Batcher {
             std::mem::take(&mut self.events),
             std::mem::take(&mut self.attached),
         );
-        let refused = std::mem::take(&mut self.refused);
         self.ready.push(Batch {
             cursor: self.cursor(),
             events,
             name_assignments: attached,
-            rejected_sectors: refused,
             is_backlog: self.in_backlog,
         });
         self.records_since_batch = 0;

@@ -1,7 +1,5 @@
 //! `Decoder`: turns the bytes of a descriptor into records for the batcher, by the medium's format.
 
-use jiff::Timestamp;
-
 use crate::host::clock::now;
 use crate::source::kmsg::batcher::{Batcher, CatchUp};
 use crate::source::kmsg::journal;
@@ -12,7 +10,8 @@ pub(crate) enum Decoder {
     Lines(RecordSplitter),
     Journal {
         lines: RecordSplitter,
-        opened: Timestamp,
+        /// Microseconds of CLOCK_MONOTONIC.
+        opened: u64,
         cursor: Option<String>,
     },
 }
@@ -31,11 +30,11 @@ impl Decoder {
             } => lines.push(bytes, |line| match journal::parse_entry(line) {
                 Some(entry) => {
                     if batcher.in_backlog
-                        && entry.realtime.is_some_and(|written| written >= *opened)
+                        && entry.received.is_some_and(|received| received >= *opened)
                     {
                         future |= batcher.catch_up() == CatchUp::CursorAhead;
                     }
-                    batcher.push(&entry.raw, now(), entry.realtime);
+                    batcher.push(&entry.raw, now(), entry.received);
                     *cursor = entry.cursor.or(cursor.take());
                 }
                 None => batcher.count_unreadable(),

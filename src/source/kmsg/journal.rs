@@ -6,7 +6,6 @@
 
 use std::path::Path;
 
-use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::host::root::HostRoot;
@@ -62,8 +61,6 @@ struct JournalFields {
     kernel_time: Option<Value>,
     #[serde(rename = "__MONOTONIC_TIMESTAMP")]
     monotonic: Option<Value>,
-    #[serde(rename = "__REALTIME_TIMESTAMP")]
-    realtime: Option<Value>,
     #[serde(rename = "_KERNEL_SUBSYSTEM")]
     subsystem: Option<Value>,
     #[serde(rename = "_KERNEL_DEVICE")]
@@ -112,7 +109,9 @@ impl Value {
 pub(crate) struct JournalEntry {
     /// In the format of /dev/kmsg. Its sequence number is the journal's.
     pub raw: Vec<u8>,
-    pub realtime: Option<Timestamp>,
+    /// When journald received it: microseconds of CLOCK_MONOTONIC, which no step of the wall clock
+    /// changes.
+    pub received: Option<u64>,
     /// The journal's cursor at this entry.
     pub cursor: Option<String>,
 }
@@ -147,11 +146,9 @@ pub(crate) fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
             escape(&value, &mut raw);
         }
     }
-    let written = number(&line.realtime)
-        .and_then(|time| Timestamp::from_microsecond(i64::try_from(time).ok()?).ok());
     Some(JournalEntry {
         raw,
-        realtime: written,
+        received: number(&line.monotonic),
         cursor,
     })
 }
@@ -191,10 +188,7 @@ mod tests {
             (Some("scsi"), Some("+scsi:6:0:0:0"))
         );
         assert_eq!(record.text, "cmd a\\b\n  res");
-        assert_eq!(
-            entry.realtime.unwrap().as_microsecond(),
-            1_700_000_000_123_456
-        );
+        assert_eq!(entry.received, Some(22_048_500));
         assert_eq!(entry.cursor.as_deref(), Some("s=ab;i=4d2;b=ee;m=1;t=2;x=3"));
     }
 
@@ -213,7 +207,7 @@ mod tests {
                     record.seq,
                     record.text.as_ref(),
                     record.level,
-                    entry.realtime
+                    entry.received
                 ),
                 (7, text, Some(6), None)
             );

@@ -87,11 +87,17 @@ impl IncidentUpdate<'_> {
                 }
                 self.emit_continuation(context, None);
             }
+            RecordKind::BeyondEnd => {
+                self.incident.expected_failure = Some(ExpectedFailure {
+                    beyond_end: true,
+                    ..ExpectedFailure::of_request(context.position)
+                });
+            }
             RecordKind::ExpectedFailure { medium } => {
                 self.incident.expected_failure = Some(ExpectedFailure {
-                    position: context.position,
                     medium: *medium,
                     filesystem: of_filesystem,
+                    ..ExpectedFailure::of_request(context.position)
                 });
             }
             RecordKind::Scsi(part) => self.apply_scsi(context, part),
@@ -102,7 +108,13 @@ impl IncidentUpdate<'_> {
 
     /// Applies the consequence of a failure whose cause may have been reported already.
     fn apply_effect(&mut self, context: &RecordContext<'_>, class: Class, blame: Blame) {
-        if self.incident.is_expected(class, context.position) {
+        let beyond_end = self
+            .incident
+            .expected_failure
+            .is_some_and(|failure| failure.beyond_end);
+        // A request beyond the end never reached the device: what the device failed is another one.
+        let is_other_request = beyond_end && context.rule.family.role == Some(Role::FailedRequest);
+        if self.incident.is_expected(class, context.position) && !is_other_request {
             if context.parsed.sector.is_some() {
                 self.pending.add_rejected_request(context.parsed);
             }
@@ -231,11 +243,7 @@ impl IncidentUpdate<'_> {
             Interpretation::Undecided if !whole => return,
             Interpretation::Undecided => {}
             Interpretation::Expected => {
-                self.incident.expected_failure = Some(ExpectedFailure {
-                    position: command.position,
-                    medium: false,
-                    filesystem: false,
-                })
+                self.incident.expected_failure = Some(ExpectedFailure::of_request(command.position))
             }
             Interpretation::Cause(class, blame) => {
                 let device = self.host.device_of_key(&self.incident.key);

@@ -330,6 +330,24 @@ fn adapter_and_bridge_errors() {
 }
 
 #[test]
+fn a_request_beyond_the_end_does_not_hide_a_failure_of_the_device() {
+    check(&[(
+        "dd: attempt to access beyond end of device\\nsda1: rw=0, sector=5, nr_sectors = 8 limit=4
+         I/O error, dev sda, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2",
+        "io sda unclear 2048",
+    )]);
+}
+
+#[test]
+fn an_error_is_not_retracted_by_a_later_rejection_of_the_sector() {
+    check(&[(
+        "I/O error, dev sda, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2
+         @70 critical target error, dev sda, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2",
+        "io sda unclear 8",
+    )]);
+}
+
+#[test]
 fn a_rejected_request_does_not_hide_other_errors() {
     check(&[
         // An admin command's status, printed by nvme_log_err_passthru(), before 6.9 by

@@ -1,6 +1,7 @@
 //! Properties that hold for any log.
 
 use super::*;
+use crate::model::kernel_log::rules;
 
 fn fragment() -> impl Strategy<Value = String> {
     let words = [
@@ -22,7 +23,7 @@ fn fragment() -> impl Strategy<Value = String> {
         "ASC=0x11 ASCQ=0x0",
         "CDB: Read(10) 28 00 00",
         "exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x6",
-        "res 41/40:00 Emask 0x409 (media error)",
+        "res 41/40:00:00:00:00/00:00:00:00:00/00 Emask 0x409 (media error)",
         "error: { UNC }",
         "hard resetting link",
         "disabled",
@@ -51,7 +52,119 @@ fn text() -> impl Strategy<Value = String> {
     proptest::collection::vec(fragment(), 1..4).prop_map(|parts| parts.concat())
 }
 
+/// One message of each kind that blames a drive or a filesystem, retracts evidence, or changes what
+/// is known of devices.
+const MESSAGES: [&str; 40] = [
+    "critical medium error, dev vda, sector 4242 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0",
+    "blk_update_request: I/O error, dev sda, sector 4242",
+    "x: critical medium error, dev vda, sector 4242 op 0x0:(READ)",
+    "critical target error, dev loop0, sector 8 op 0x0:(READ)",
+    "Buffer I/O error on dev loop0, logical block 5, async page read",
+    "loop0: rw=0, want=12, limit=4",
+    "attempt to access beyond end of device\nloop0: rw=0, want=12, limit=4",
+    "x: attempt to access beyond end of device\nloop0: rw=0, sector=12, nr_sectors = 8 limit=4",
+    "sda: detected capacity change from 1000 to 0",
+    "loop0: detected capacity change from 0 to 1000",
+    "print_req_error: 312 callbacks suppressed",
+    "EXT4-fs (vda): hecksum invalid",
+    "EXT4-fs (vda): Remounting filesystem read-only",
+    "EXT4-fs (vda): mounted filesystem with ordered data mode. Opts: (null)",
+    "EXT4-fs error (device vda): ext4_lookup:1584: inode #2: comm ls: deleted inode referenced: 12",
+    "EXT4-fs (vda): shut down requested (1)",
+    "Aborting journal on device vda-8.",
+    "JBD2: recovery failed",
+    "XFS (vda): Internal error x at line 1 of file fs/xfs/xfs_alloc.c.  Caller x",
+    "XFS (vda): Metadata corruption detected at xfs_agf_read_verify+0x1/0x2 [xfs], xfs_agf block 0x1",
+    "XFS (vda): User initiated shutdown received.",
+    "BTRFS error (device vda): parent transid verify failed on 1 wanted 2 found 3",
+    "BTRFS error (device vda): bdev /dev/vda errs: wr 1, rd 0, flush 0, corrupt 0, gen 0",
+    "sd 0:0:0:0: [sda] tag#1 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_OK",
+    "sd 0:0:0:0: [sda] tag#1 Sense Key : Medium Error [current]",
+    "Sense Key : Medium Error [current]",
+    "Sense Key : 0x3 [current]",
+    "Result: hostbyte=DID_NO_CONNECT driverbyte=DRIVER_OK",
+    "CDB: Read(10) 28 00 00 00 00 00 00 00 08 00",
+    "sd 0:0:0:0: rejecting I/O to offline device",
+    "scsi 0:0:0:0: Direct-Access     QEMU     QEMU HARDDISK    2.5+ PQ: 0 ANSI: 5",
+    "ata1.00: exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x6",
+    "ata1.00: error: { UNC }",
+    "res 41/40:00:00:00:00/00:00:00:00:00/00 Emask 0x409 (media error) <F>",
+    "nvme nvme0: I/O 5 QID 1 timeout, reset controller",
+    "nvme0n1: Read(0x2) @ LBA 8, 8 blocks, Unrecovered Read Error (sct 0x2 / sc 0x81)",
+    "md/raid1:md0: Disk failure on vda1, disabling device.",
+    "device-mapper: thin: 253:4: switching pool to read-only mode",
+    "Linux version 6.1.0",
+    "Hypervisor detected: KVM",
+];
+
+#[test]
+fn the_messages_themselves_are_recognized() {
+    let unknown: Vec<&str> = MESSAGES
+        .into_iter()
+        .filter(|text| rules::table().parse(text).is_none())
+        .collect();
+    assert_eq!(
+        unknown,
+        [
+            "x: critical medium error, dev vda, sector 4242 op 0x0:(READ)",
+            "EXT4-fs (vda): hecksum invalid",
+        ]
+    );
+}
+
+/// The text in every place of a record that a user fills, also from its 16th byte on.
+fn assert_proves_nothing(text: &str) {
+    for quoted in [text.to_owned(), format!("x\n{text}"), format!("\n{text}")] {
+        for record in foreign_text::records(&quoted) {
+            assert!(
+                rules::table().parse(&record).is_none(),
+                "{record}\n  is read as the kernel's own message"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_message_that_the_kernel_quotes_for_a_user_proves_nothing() {
+    MESSAGES.iter().for_each(|text| assert_proves_nothing(text));
+}
+
+#[test]
+fn the_name_of_the_program_and_a_path_decide_nothing_in_a_filesystems_error() {
+    for name in [
+        "x",
+        "IO failure",
+        "x: IO failure",
+        "error -5",
+        "sda: I/O error",
+        "No space left",
+        "a: b: c",
+        ") in f:1: x",
+    ] {
+        for (message, expected) in [
+            ("deleted inode referenced: 12", "fs-corruption sdb unclear"),
+            ("reading directory lblock 0", "fs-error sdb unclear"),
+        ] {
+            for text in [
+                format!(
+                    "EXT4-fs error (device sdb): ext4_lookup:1584: inode #2: comm {name}: {message}"
+                ),
+                format!(
+                    "EXT4-fs error (device sdb): ext4_readdir:1584: inode #2: block 5: comm x: path /a/{name}: {message}"
+                ),
+            ] {
+                assert_eq!(classify_to_text(&text), expected, "{text}");
+            }
+        }
+    }
+}
+
 proptest! {
+    #[test]
+    fn no_text_that_the_kernel_quotes_for_a_user_proves_anything(text in text()) {
+        assert_proves_nothing(&text);
+    }
+
     #[test]
     fn no_bytes_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = record::parse(&bytes);
