@@ -58,6 +58,8 @@ pub(crate) enum CsiPathKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CsiPath {
     pub kind: CsiPathKind,
+    /// A raw block volume's.
+    pub block: bool,
     /// None for staging, which belongs to no pod.
     pub pod: Option<PodPath>,
     /// Only if the path contains it: staging since Kubernetes 1.24.
@@ -81,9 +83,10 @@ pub(crate) fn parse_csi_path(kubelet_root: &HostPath, path: &HostPath) -> Option
     };
     let devices = kubelet_root.join("plugins/kubernetes.io/csi/volumeDevices");
     let of_block = |pv: &[u8]| Some(devices.join(pv).join("data/vol_data.json"));
-    let place = |part, pod, driver, record| {
+    let place = |kind, block, pod, driver, record| {
         Some(CsiPath {
-            kind: part,
+            kind,
+            block,
             pod,
             driver,
             record,
@@ -97,9 +100,9 @@ pub(crate) fn parse_csi_path(kubelet_root: &HostPath, path: &HostPath) -> Option
             b"kubernetes.io~csi",
             name,
             b"mount",
-        ] => place(CsiPathKind::Pod, pod(uid, name), None, beside()),
+        ] => place(CsiPathKind::Pod, false, pod(uid, name), None, beside()),
         [b"pods", uid, b"volume-subpaths", name, _container, _index] => {
-            place(CsiPathKind::Subpath, pod(uid, name), None, None)
+            place(CsiPathKind::Subpath, false, pod(uid, name), None, None)
         }
         [
             b"plugins",
@@ -109,7 +112,15 @@ pub(crate) fn parse_csi_path(kubelet_root: &HostPath, path: &HostPath) -> Option
             b"publish",
             pv,
             uid,
-        ] => place(CsiPathKind::Pod, pod(uid, pv), None, of_block(pv)),
+        ]
+        | [
+            b"pods",
+            uid,
+            b"volumeDevices",
+            b"kubernetes.io~csi",
+            pv,
+            b"dev",
+        ] => place(CsiPathKind::Pod, true, pod(uid, pv), None, of_block(pv)),
         [
             b"plugins",
             b"kubernetes.io",
@@ -117,7 +128,7 @@ pub(crate) fn parse_csi_path(kubelet_root: &HostPath, path: &HostPath) -> Option
             b"volumeDevices",
             b"staging",
             pv,
-        ] => place(CsiPathKind::Staging, None, None, of_block(pv)),
+        ] => place(CsiPathKind::Staging, true, None, None, of_block(pv)),
         [
             b"plugins",
             b"kubernetes.io",
@@ -125,7 +136,7 @@ pub(crate) fn parse_csi_path(kubelet_root: &HostPath, path: &HostPath) -> Option
             b"pv",
             _name,
             b"globalmount",
-        ] => place(CsiPathKind::Staging, None, None, beside()),
+        ] => place(CsiPathKind::Staging, false, None, None, beside()),
         [
             b"plugins",
             b"kubernetes.io",
@@ -133,7 +144,13 @@ pub(crate) fn parse_csi_path(kubelet_root: &HostPath, path: &HostPath) -> Option
             driver,
             _hash,
             b"globalmount",
-        ] => place(CsiPathKind::Staging, None, Some(text(driver)), beside()),
+        ] => place(
+            CsiPathKind::Staging,
+            false,
+            None,
+            Some(text(driver)),
+            beside(),
+        ),
         _ => None,
     }
 }
@@ -200,6 +217,10 @@ mod tests {
         let of_block = record(&format!("{devices}/pv1/data/vol_data.json"));
         assert_eq!(
             told(&format!("{devices}/publish/pv1/u1")),
+            Some((CsiPathKind::Pod, uid(), of_block.clone()))
+        );
+        assert_eq!(
+            told("/k/pods/u1/volumeDevices/kubernetes.io~csi/pv1/dev"),
             Some((CsiPathKind::Pod, uid(), of_block.clone()))
         );
         assert_eq!(

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use crate::model::block::{BlockDevice, BtrfsFs, Inventory, Layer, LayerState};
 use crate::model::dev::DevNo;
 use crate::model::facts::LayerFacts;
-use crate::model::graph::mounts::MountTree;
+use crate::model::graph::mounts::{self, FsKind, MountTree};
 use crate::model::graph::stack::redundancy::{bounded, md_members, with_rebuild};
 use crate::model::ids::DriveId;
 use crate::model::mount::Mount;
@@ -100,6 +100,10 @@ impl<'a> Graph<'a> {
         }
         if !mount.dev.is_anonymous() {
             return self.backing_device(&self.by_dev.get(&mount.dev)?.name);
+        }
+        // The source of any other filesystem, FUSE above all, is a text that its user chooses.
+        if mounts::fs_kind(mount) != FsKind::Local {
+            return None;
         }
         // bcachefs lists all its members: `/dev/sda:/dev/sdb`.
         let first = mount.source.as_bytes().split(|byte| *byte == b':').next()?;

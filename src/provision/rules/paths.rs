@@ -1,9 +1,10 @@
-//! Checks of paths in requests: absolute, clean, below the kubelet's directory. Symbolic links are
-//! detected when a path is opened (`RootedPath`).
+//! Checks of paths in requests: absolute, clean, below the kubelet's directory, and in the kubelet's
+//! layout. Symbolic links are detected when a path is opened (`RootedPath`).
 
+use crate::model::graph::kube::{CsiPath, CsiPathKind, parse_csi_path};
 use crate::model::path::HostPath;
 use crate::provision::error::ProvisionError;
-use crate::provision::step::RootedPath;
+use crate::provision::step::{PathOwner, PathRole, RootedPath};
 
 /// PATH_MAX without its terminating zero.
 const MAX_PATH_BYTES: usize = 4095;
@@ -46,29 +47,64 @@ pub(crate) fn rooted_path(
     }
 }
 
-/// Whether the kubelet publishes a pod's CSI volume at this path (csiMountMgr.GetPath() and
-/// csiBlockMapper.getPublishPath(), pkg/volume/csi).
-pub(crate) fn is_publish_target(target: &RootedPath) -> bool {
-    let Some(below) = target.path.strip_prefix(&target.root) else {
-        return false;
+/// The kubelet's record of a path, if the path has exactly the form at which the kubelet makes this
+/// request for a volume of this driver (csi_attacher.go, csi_mounter.go and csi_block.go of
+/// pkg/volume/csi). The error is the reason why it has not.
+pub(crate) fn kubelet_record(place: &RootedPath, owner: &PathOwner) -> Result<HostPath, String> {
+    let kind = match owner.role {
+        PathRole::Stage => CsiPathKind::Staging,
+        PathRole::Publish => CsiPathKind::Pod,
     };
-    let names: Vec<&[u8]> = below
-        .split(|byte| *byte == b'/')
-        .filter(|name| !name.is_empty())
-        .collect();
-    matches!(
-        names[..],
-        [b"pods", _, b"volumes", b"kubernetes.io~csi", _, b"mount"]
-            | [
-                b"plugins",
-                b"kubernetes.io",
-                b"csi",
-                b"volumeDevices",
-                b"publish",
-                _,
-                _
-            ]
-    )
+    let is_ours = |found: &CsiPath| {
+        found.kind == kind
+            && owner.block.is_none_or(|block| block == found.block)
+            && match &found.driver {
+                Some(driver) => *driver == owner.driver && has_handle_hash(&place.path),
+                None => true,
+            }
+    };
+    parse_csi_path(&place.root, &place.path)
+        .filter(is_ours)
+        .and_then(|found| found.record)
+        .ok_or_else(|| {
+            let PathOwner { driver, .. } = owner;
+            let block = owner.block == Some(true);
+            let (does, form) = match (owner.role, block) {
+                (PathRole::Stage, false) => (
+                    "stages",
+                    format!("plugins/kubernetes.io/csi/{driver}/SHA256-OF-HANDLE/globalmount"),
+                ),
+                (PathRole::Stage, true) => (
+                    "stages",
+                    "plugins/kubernetes.io/csi/volumeDevices/staging/PV".to_owned(),
+                ),
+                (PathRole::Publish, false) => (
+                    "publishes",
+                    "pods/UID/volumes/kubernetes.io~csi/PV/mount".to_owned(),
+                ),
+                (PathRole::Publish, true) => (
+                    "publishes",
+                    "plugins/kubernetes.io/csi/volumeDevices/publish/PV/UID".to_owned(),
+                ),
+            };
+            let what = if block { "block volume" } else { "filesystem" };
+            format!(
+                "{} is not where the kubelet {does} a {what} of driver {driver}: {}/{form}",
+                place.path, place.root
+            )
+        })
+}
+
+/// Whether the folder of a staging path is named by a SHA-256, as the kubelet names it after the
+/// handle (makeDeviceMountPath()).
+fn has_handle_hash(path: &HostPath) -> bool {
+    let name = path.as_bytes().rsplit(|byte| *byte == b'/').nth(1);
+    name.is_some_and(|name| {
+        name.len() == 64
+            && name
+                .iter()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
 }
 
 #[cfg(test)]
@@ -89,27 +125,100 @@ mod tests {
     }
 
     #[test]
-    fn only_a_pods_own_publish_path_is_a_target() {
-        let root = HostPath::from("/var/lib/kubelet");
-        let is = |below: &str| {
-            is_publish_target(
-                &rooted_path(&root, "p", &format!("/var/lib/kubelet/{below}")).unwrap(),
+    fn only_the_kubelets_paths_for_this_request_and_driver_are_taken() {
+        let root = HostPath::from("/k");
+        let hash = "0af1".repeat(16);
+        let csi = "plugins/kubernetes.io/csi";
+        let forms = [
+            (
+                PathRole::Stage,
+                false,
+                format!("{csi}/d.csi/{hash}/globalmount"),
+                format!("{csi}/d.csi/{hash}"),
+            ),
+            (
+                PathRole::Stage,
+                false,
+                format!("{csi}/pv/a/globalmount"),
+                format!("{csi}/pv/a"),
+            ),
+            (
+                PathRole::Stage,
+                true,
+                format!("{csi}/volumeDevices/staging/a"),
+                format!("{csi}/volumeDevices/a/data"),
+            ),
+            (
+                PathRole::Publish,
+                false,
+                "pods/u/volumes/kubernetes.io~csi/a/mount".into(),
+                "pods/u/volumes/kubernetes.io~csi/a".into(),
+            ),
+            (
+                PathRole::Publish,
+                true,
+                format!("{csi}/volumeDevices/publish/a/u"),
+                format!("{csi}/volumeDevices/a/data"),
+            ),
+            (
+                PathRole::Publish,
+                true,
+                "pods/u/volumeDevices/kubernetes.io~csi/a/dev".into(),
+                format!("{csi}/volumeDevices/a/data"),
+            ),
+        ];
+        let record = |below: &str, role, block| {
+            let owner = PathOwner {
+                driver: "d.csi".into(),
+                handle: "h".into(),
+                role,
+                block,
+            };
+            kubelet_record(
+                &rooted_path(&root, "p", &format!("/k/{below}")).unwrap(),
+                &owner,
             )
         };
-        assert!(is("pods/u1/volumes/kubernetes.io~csi/pvc-1/mount"));
-        assert!(is(
-            "plugins/kubernetes.io/csi/volumeDevices/publish/pvc-1/u1"
-        ));
-        for other in [
-            "pods/u1",
-            "pods/u1/volumes/kubernetes.io~csi/pvc-1",
-            "pods/u1/volumes/kubernetes.io~csi/pvc-1/mount/x",
-            "pods/u1/volumes/kubernetes.io~empty-dir/x/mount",
-            "plugins/kubernetes.io/csi/volumeDevices/staging/pvc-1/u1",
-            "plugins/kubernetes.io/csi/x/globalmount",
+        for (role, block, below, folder) in &forms {
+            let expected = root.join(folder).join("vol_data.json");
+            for asked in [Some(*block), None] {
+                assert_eq!(record(below, *role, asked), Ok(expected.clone()), "{below}");
+            }
+            assert!(record(below, *role, Some(!block)).is_err(), "{below}");
+            let other = if *role == PathRole::Stage {
+                PathRole::Publish
+            } else {
+                PathRole::Stage
+            };
+            assert!(record(below, other, Some(*block)).is_err(), "{below}");
+            for wrong in [
+                format!("{below}/x"),
+                below.rsplit_once('/').unwrap().0.to_owned(),
+            ] {
+                assert!(record(&wrong, *role, None).is_err(), "{wrong}");
+            }
+        }
+        for wrong in [
+            "pki",
+            "plugins",
+            "plugins_registry",
+            "pods",
+            "config.yaml",
             "device-plugins",
+            "pods/u/volumes/kubernetes.io~secret/a",
+            "pods/u/volumes/kubernetes.io~secret/a/mount",
+            "pods/u/volume-subpaths/a/c/0",
+            &format!("{csi}/other.csi/{hash}/globalmount"),
+            &format!("{csi}/d.csi/{}/globalmount", &hash[1..]),
+            &format!("{csi}/d.csi/{}/globalmount", hash.to_uppercase()),
         ] {
-            assert!(!is(other), "{other}");
+            for role in [PathRole::Stage, PathRole::Publish] {
+                let why = record(wrong, role, None).unwrap_err();
+                assert!(
+                    why.starts_with(&format!("/k/{wrong} is not where the kubelet ")),
+                    "{why}"
+                );
+            }
         }
     }
 

@@ -1,9 +1,9 @@
 //! Detects the content of a device: by blkid's low-level probing (`blkid -p`, libblkid), and by
 //! reading the areas of signatures. The device is opened read-only.
 //!
-//! The result "blank" permits overwriting. It requires that blkid finds nothing and that the areas
-//! contain zeros where filesystems, volume managers and partition tables keep their headers and
-//! copies. In any doubt the content is foreign.
+//! The result "blank" requires that blkid finds nothing and that the areas contain zeros where
+//! filesystems, volume managers and partition tables keep their headers and copies. It is a sample:
+//! it forbids formatting where it fails, and permits nothing where it succeeds (`FormatProof`).
 
 use std::path::Path;
 use std::time::Duration;
@@ -58,12 +58,7 @@ pub(crate) fn probe(root: &HostRoot, device: &HostPath) -> Result<Content, StepW
     let block = DeviceFile::open(&path, OpenMode::Read).map_err(io_error("opening", device))?;
     Ok(match probe_block(&block, &path, device)? {
         ProbedContent::Blank => Content::Blank,
-        ProbedContent::UnknownData { at } => Content::Foreign {
-            what: format!(
-                "data without a known signature (the {} bytes from {at} on are not all zero)",
-                65536
-            ),
-        },
+        ProbedContent::UnknownData { at } => Content::Unknown { at },
         ProbedContent::Filesystem { fs_type, uuid } => Content::Filesystem {
             size: filesystem_size(&block, &fs_type),
             fs_type,

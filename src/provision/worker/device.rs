@@ -96,6 +96,25 @@ pub(crate) fn identity(root: &Path, dev: DevNo) -> Option<String> {
     Some(disk + &part)
 }
 
+/// Changes with every write to the device that the kernel has passed on (a partition counts its own),
+/// when the device is attached again, and with every boot (Documentation/block/stat.rst: sectors
+/// written and discarded). None if the kernel does not tell.
+pub(crate) fn generation(root: &Path, dev: DevNo) -> Option<String> {
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let folder = std::fs::canonicalize(root.join(format!("sys/dev/block/{dev}"))).ok()?;
+    let sequence = [folder.as_path(), folder.parent()?]
+        .into_iter()
+        .find_map(|folder| read(&folder.join("diskseq")))?;
+    let boot = read(&root.join("proc/sys/kernel/random/boot_id"))?;
+    let stat = read(&folder.join("stat"))?;
+    let count = |field: usize| stat.split_ascii_whitespace().nth(field);
+    let (written, discarded) = (count(6)?, count(13).unwrap_or("0"));
+    let (boot, sequence) = (boot.trim(), sequence.trim());
+    Some(format!(
+        "boot {boot}, disk {sequence}, {written} sectors written, {discarded} discarded"
+    ))
+}
+
 /// The kernel's name of a device: `loop3`, `dm-2`, `cciss!c0d0`.
 pub(crate) fn kernel_name(dev: DevNo) -> Result<String, StepWorkerError> {
     let link = std::fs::read_link(format!("/sys/dev/block/{dev}"))

@@ -9,27 +9,69 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::host::block::OpenMode;
+use crate::host::block::{DeviceFile, OpenMode};
 use crate::host::root::HostRoot;
 use crate::model::path::HostPath;
-use crate::provision::step::{DeviceIdentity, StepErrorKind};
+use crate::provision::step::{DeviceIdentity, FormatProof, StepErrorKind};
 use crate::provision::worker::content::ProbedContent;
 use crate::provision::worker::error::{StepWorkerError, io_error};
-use crate::provision::worker::{content, device, tool};
+use crate::provision::worker::{content, device, scan, tool};
 
 /// mkfs writes at most some hundred MiB: metadata of the largest volume, on the slowest disk.
 const MKFS_TIMEOUT: Duration = Duration::from_secs(1800);
 /// e2fsck reads all metadata; resize2fs may move some of it.
 const GROW_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
-/// `interrupted`: a record names the device of an earlier mkfs, which began while the device was
-/// blank and has no recorded end.
+pub(crate) enum Permission<'a> {
+    Proof(&'a FormatProof),
+    /// A record names the device of an earlier mkfs, which was permitted and has no recorded end.
+    Interrupted(&'a DeviceIdentity),
+}
+
+impl Permission<'_> {
+    fn check(&self, block: &DeviceFile, device: &HostPath) -> Result<(), StepWorkerError> {
+        let (expected, why) = match self {
+            Permission::Proof(FormatProof::New | FormatProof::Authorized { device: None }) => {
+                return Ok(());
+            }
+            Permission::Proof(FormatProof::Scanned { state, tracked }) => {
+                return scan::check_complete(block, device, state, *tracked);
+            }
+            Permission::Proof(FormatProof::Authorized {
+                device: Some(expected),
+            }) => (expected, "that may be formatted"),
+            Permission::Interrupted(expected) => (*expected, "whose mkfs was interrupted"),
+        };
+        let found = DeviceIdentity {
+            size: block.size,
+            name: device::identity(Path::new("/"), block.dev),
+        };
+        if expected.is_certainly_same(&found) {
+            return Ok(());
+        }
+        Err(StepErrorKind::ForeignData.error(format!(
+            "{device} is not known to be the device {why}, and is not cleared: expected {expected}, found {found}"
+        )))
+    }
+
+    /// Whether such content may be cleared.
+    fn covers(&self, found: &ProbedContent, fs_type: &str) -> bool {
+        match self {
+            Permission::Proof(FormatProof::Authorized { .. }) => {
+                matches!(found, ProbedContent::UnknownData { .. })
+            }
+            Permission::Proof(_) => false,
+            Permission::Interrupted(_) => may_be_interrupted_mkfs(found, fs_type),
+        }
+    }
+}
+
 pub(crate) fn format(
     root: &HostRoot,
     device: &HostPath,
     fs_type: &str,
     options: &[String],
-    interrupted: Option<&DeviceIdentity>,
+    permission: &Permission<'_>,
 ) -> Result<(), StepWorkerError> {
     let arguments = mkfs_arguments(fs_type, options)?;
     let program = format!("mkfs.{fs_type}");
@@ -37,20 +79,10 @@ pub(crate) fn format(
     // A missing program is an error before the first access to the device.
     tool::find(&program)?;
     let block = device::open_exclusive(root, device, OpenMode::ReadExclusive)?;
-    if let Some(expected) = interrupted {
-        let found = DeviceIdentity {
-            size: block.size,
-            name: device::identity(Path::new("/"), block.dev),
-        };
-        if !expected.is_certainly_same(&found) {
-            return Err(StepErrorKind::ForeignData.error(format!(
-                "{device} is not known to be the device whose mkfs was interrupted, and is not cleared: expected {expected}, found {found}"
-            )));
-        }
-    }
+    permission.check(&block, device)?;
     match content::probe_block(&block, &path, device)? {
         ProbedContent::Blank => drop(block),
-        found if interrupted.is_some() && may_be_interrupted_mkfs(&found, fs_type) => {
+        found if permission.covers(&found, fs_type) => {
             drop(block);
             wipe_signatures(root, device)?;
         }
@@ -90,10 +122,9 @@ fn run_mkfs(
 pub(crate) fn wipe_signatures(root: &HostRoot, device: &HostPath) -> Result<(), StepWorkerError> {
     let block = device::open_exclusive(root, device, OpenMode::WriteExclusive)?;
     for (start, length) in content::signature_areas(block.size) {
-        block.zero(start, length).map_err(io_error(
-            "clearing what an interrupted mkfs left on",
-            device,
-        ))?;
+        block
+            .zero(start, length)
+            .map_err(io_error("clearing the data without a signature on", device))?;
     }
     match content::probe_block(&block, &root.at_host_path(device), device)? {
         ProbedContent::Blank => Ok(()),

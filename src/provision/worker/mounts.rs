@@ -7,6 +7,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
+use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
@@ -22,9 +23,11 @@ use crate::host::{mounting, resize, resolve_beneath};
 use crate::model::dev::DevNo;
 use crate::model::mount::{Mount, parse};
 use crate::model::path::HostPath;
-use crate::provision::step::{BindSource, MountedFilesystem, RootedPath, StepErrorKind};
+use crate::provision::step::{
+    BindSource, MountedFilesystem, OwnedPath, PathOwner, PathRole, RootedPath, StepErrorKind,
+};
 use crate::provision::worker::error::{StepWorkerError, io_error};
-use crate::provision::worker::{content, device};
+use crate::provision::worker::{content, device, ownership};
 
 /// Maximum number of stacked mounts at one path. More are an error, and would never end.
 const MAX_STACKED_MOUNTS: usize = 64;
@@ -41,6 +44,41 @@ struct MountPoint {
 impl MountPoint {
     fn top(&self) -> Option<&Mount> {
         self.stack.first()
+    }
+
+    /// For a path without a mount, as the next one.
+    fn require_kind(&self, kind: SFlag) -> Result<(), StepWorkerError> {
+        if self.kind == kind {
+            return Ok(());
+        }
+        let what = if kind == SFlag::S_IFDIR {
+            "folder"
+        } else {
+            "file"
+        };
+        Err(StepErrorKind::InvalidPath.error(format!("{} is no {what}", self.spot.path)))
+    }
+
+    fn require_empty(&self) -> Result<(), StepWorkerError> {
+        let looking = io_error::<Errno>("looking at", &self.spot.path);
+        let is_empty = if self.kind == SFlag::S_IFDIR {
+            let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            let mut folder =
+                Dir::openat(&self.file, c".", flags, Mode::empty()).map_err(&looking)?;
+            let mut names = folder.iter();
+            names.all(|entry| {
+                entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
+            })
+        } else {
+            fstat(&self.file).map_err(&looking)?.st_size == 0
+        };
+        if is_empty {
+            return Ok(());
+        }
+        Err(StepErrorKind::ForeignData.error(format!(
+            "{} is not empty, and no record of the kubelet gives it to this volume",
+            self.spot.path
+        )))
     }
 
     /// `AlreadyExists` unless the mount on top is the `expected` one.
@@ -125,6 +163,47 @@ fn mounts_above(table: &[Mount], at: &mut u32, below: u32) -> Option<Vec<Mount>>
     Some(stack)
 }
 
+/// Refuses a path that is not the owner's. Decides on the opened file, which is mounted on later.
+pub(crate) fn check_target(target: &OwnedPath) -> Result<(), StepWorkerError> {
+    let recorded = ownership::is_recorded(&target.place, &target.owner)?;
+    let Some(there) = find_mount_point(&target.place)? else {
+        return Ok(());
+    };
+    if let Some(top) = there.top() {
+        return there.confirm_top(top, false, "nothing");
+    }
+    let is_node = target.owner.role == PathRole::Publish && target.owner.block == Some(true);
+    there.require_kind(if is_node {
+        SFlag::S_IFREG
+    } else {
+        SFlag::S_IFDIR
+    })?;
+    if recorded {
+        Ok(())
+    } else {
+        there.require_empty()
+    }
+}
+
+/// Opens a path to mount on, which `create` makes if it is missing. A mount that exists there is
+/// returned for comparison; otherwise the path must be the owner's.
+fn open_target(
+    target: &OwnedPath,
+    create: fn(&RootedPath) -> Result<MountPoint, StepWorkerError>,
+) -> Result<MountPoint, StepWorkerError> {
+    if let Some(there) = find_mount_point(&target.place)?
+        && there.top().is_some()
+    {
+        return Ok(there);
+    }
+    let recorded = ownership::is_recorded(&target.place, &target.owner)?;
+    let there = create(&target.place)?;
+    if !recorded && there.top().is_none() {
+        there.require_empty()?;
+    }
+    Ok(there)
+}
+
 /// Creates the directory; its parent must exist.
 fn ensure_directory(target: &RootedPath) -> Result<MountPoint, StepWorkerError> {
     let spot = resolve_beneath::resolve(&target.root, &target.path)?;
@@ -133,7 +212,7 @@ fn ensure_directory(target: &RootedPath) -> Result<MountPoint, StepWorkerError> 
         spot.name.as_c_str(),
         Mode::from_bits_truncate(0o750),
     );
-    inspect_created(spot, made, SFlag::S_IFDIR, "folder")
+    inspect_created(spot, made, SFlag::S_IFDIR)
 }
 
 fn ensure_file(target: &RootedPath) -> Result<MountPoint, StepWorkerError> {
@@ -147,41 +226,37 @@ fn ensure_file(target: &RootedPath) -> Result<MountPoint, StepWorkerError> {
         Mode::from_bits_truncate(0o600),
     )
     .map(drop);
-    inspect_created(spot, made, SFlag::S_IFREG, "file")
+    inspect_created(spot, made, SFlag::S_IFREG)
 }
 
 fn inspect_created(
     spot: ResolvedPath,
     made: Result<(), Errno>,
     kind: SFlag,
-    what: &str,
 ) -> Result<MountPoint, StepWorkerError> {
     let path = spot.path.clone();
     if let Err(errno) = made
         && errno != Errno::EEXIST
     {
-        return Err(StepWorkerError::io(
-            format!("making the {what} {path}"),
-            errno,
-        ));
+        return Err(io_error("making", &path)(errno));
     }
     let there = inspect(spot)?.ok_or_else(|| {
         StepErrorKind::Other.error(format!("{path} was removed while it was read"))
     })?;
-    if there.stack.is_empty() && there.kind != kind {
-        return Err(StepErrorKind::InvalidPath.error(format!("{path} is no {what}")));
+    if there.stack.is_empty() {
+        there.require_kind(kind)?;
     }
     Ok(there)
 }
 
 pub(crate) fn mount(
     device: &HostPath,
-    target: &RootedPath,
+    target: &OwnedPath,
     fs_type: &str,
     options: &[String],
     read_only: bool,
 ) -> Result<(), StepWorkerError> {
-    let there = ensure_directory(target)?;
+    let there = open_target(target, ensure_directory)?;
     if let Some(top) = there.top() {
         let same =
             is_mount_of(top, device)? && top.fs_type == fs_type && top.is_read_only() == read_only;
@@ -256,13 +331,13 @@ fn open_configured_path(path: &HostPath) -> Result<OwnedFd, StepWorkerError> {
 
 pub(crate) fn bind(
     source: &BindSource,
-    target: &RootedPath,
+    target: &OwnedPath,
     read_only: bool,
 ) -> Result<(), StepWorkerError> {
     let origin = open_origin(source)?;
-    let there = ensure_directory(target)?;
+    let there = open_target(target, ensure_directory)?;
     if let Some(top) = there.top() {
-        let looking = io_error::<Errno>("looking at", &target.path);
+        let looking = io_error::<Errno>("looking at", &target.place.path);
         let (shown, wanted) = (
             fstat(&there.file).map_err(&looking)?,
             fstat(&origin.file).map_err(&looking)?,
@@ -293,7 +368,7 @@ fn access_word(read_only: bool) -> &'static str {
 /// container's rights.
 pub(crate) fn bind_device(
     device: &HostPath,
-    target: &RootedPath,
+    target: &OwnedPath,
     read_only: bool,
 ) -> Result<(), StepWorkerError> {
     let looking = io_error::<Errno>("looking at", device);
@@ -302,7 +377,7 @@ pub(crate) fn bind_device(
     if file_type(&node).map_err(&looking)? != SFlag::S_IFBLK {
         return Err(StepErrorKind::InvalidPath.error(format!("{device} is no block device")));
     }
-    let there = ensure_file(target)?;
+    let there = open_target(target, ensure_file)?;
     if let Some(top) = there.top() {
         let shown = fstat(&there.file).map_err(&looking)?;
         let same = file_type(&there.file).map_err(&looking)? == SFlag::S_IFBLK
@@ -362,7 +437,23 @@ fn in_use(root: &HostRoot, spot: &ResolvedPath, top: &Mount) -> StepWorkerError 
     StepErrorKind::InUse.error(format!("{} is in use: {by}", spot.path))
 }
 
-pub(crate) fn remove_target(target: &RootedPath) -> Result<(), StepWorkerError> {
+pub(crate) fn remove_target(
+    target: &RootedPath,
+    owner: Option<&PathOwner>,
+) -> Result<(), StepWorkerError> {
+    if let Some(owner) = owner {
+        match ownership::is_recorded(target, owner) {
+            Err(error)
+                if matches!(
+                    error.kind,
+                    StepErrorKind::InvalidPath | StepErrorKind::ForeignData
+                ) =>
+            {
+                return Ok(());
+            }
+            checked => drop(checked?),
+        }
+    }
     let Some(there) = find_mount_point(target)? else {
         return Ok(());
     };

@@ -40,7 +40,8 @@ fn only_an_empty_directory_or_file_is_removed_and_an_absent_one_is_no_error() {
     std::fs::write(dir.path().join("a/file"), "").unwrap();
     std::fs::write(dir.path().join("a/data"), "x").unwrap();
     std::os::unix::fs::symlink("empty", dir.path().join("a/link")).unwrap();
-    let remove = |path: &str| remove_target(&place(&dir, path)).map_err(|failure| failure.kind);
+    let remove =
+        |path: &str| remove_target(&place(&dir, path), None).map_err(|failure| failure.kind);
     assert_eq!(remove("a/full"), Err(StepErrorKind::InUse));
     assert_eq!(remove("a/data"), Err(StepErrorKind::InUse));
     assert_eq!(remove("a/link"), Err(StepErrorKind::InvalidPath));
