@@ -233,6 +233,17 @@ pub(crate) enum Command {
         #[arg(long)]
         lazy: bool,
     },
+    /// Permit one format of a volume's device that holds unknown data (root); without a volume, list
+    /// the permissions
+    #[command(long_about = FORMAT_AUTHORIZE_HELP)]
+    FormatAuthorize {
+        /// The volume's handle: a static volume's name, or dv-…
+        #[arg(value_name = "VOLUME")]
+        volume: Option<String>,
+        /// Withdraw the permission
+        #[arg(long, requires = "volume")]
+        revoke: bool,
+    },
     /// List all reasons, or show one: its meaning, the risk for the data, what to do, and what
     /// clears it
     Reasons {
@@ -258,6 +269,14 @@ pub(crate) enum Command {
     /// Print the versions of this program and of the daemon
     Version,
 }
+
+const FORMAT_AUTHORIZE_HELP: &str = "Permits one mkfs on the device of a volume that this node provides. The daemon formats a device by itself only if it \
+created it, or if all of it read as zero.
+
+The permission is for the present device (its identity and size), for 24 hours, and for one mkfs, which happens when the volume is staged next. All data on the \
+device is then lost. A device with a known signature (a filesystem, a partition table) is not formatted even then: clear it first (wipefs -a).
+
+Exit status: 0 done or printed, 1 refused, 2 wrong usage.";
 
 const CLEANUP_HELP: &str = "Removes the stale mounts of a CSI volume whose pods no longer exist: mounts of containers and pods, the staging mount, and the empty \
 directories under these mounts below the kubelet's directory. For a volume that this node provides, also its loop device.

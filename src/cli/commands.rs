@@ -47,6 +47,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Watch
         | Command::Ack { .. }
         | Command::Unack { .. }
+        | Command::FormatAuthorize { .. }
         | Command::Check(_)
         | Command::Refresh { .. }
         | Command::Analyze { .. }
@@ -148,6 +149,21 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             let answer = connect().await?.unacknowledge(finding).await?;
             out.show("Finding", &answer, || {
                 render::findings::one(&answer, &out.screen)
+            })?;
+        }
+        Command::FormatAuthorize {
+            volume: Some(volume),
+            revoke,
+        } => {
+            let answer = connect().await?.authorize_format(volume, *revoke).await?;
+            out.show("FormatAuthorization", &answer, || {
+                render::formatting::one(&answer, &out.screen)
+            })?;
+        }
+        Command::FormatAuthorize { volume: None, .. } => {
+            let answer = connect().await?.format_authorizations().await?;
+            out.show("ListFormatAuthorizationsResponse", &answer, || {
+                render::formatting::list(&answer.authorizations, &out.screen)
             })?;
         }
         Command::Check(check) => {

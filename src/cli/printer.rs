@@ -68,7 +68,7 @@ fn screen_for(args: &Args) -> Screen {
             .then(|| comfy_table::Table::new().width())
             .flatten(),
         color: terminal && !no_color && !dumb,
-        now: crate::host::clock::now(),
+        now: crate::host::clock::wall_now(),
         zone: TimeZone::system(),
     }
 }

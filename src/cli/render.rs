@@ -6,6 +6,7 @@ pub(crate) mod drives;
 pub(crate) mod errors;
 pub(crate) mod explain;
 pub(crate) mod findings;
+pub(crate) mod formatting;
 pub(crate) mod fsck;
 pub(crate) mod kernel_log;
 pub(crate) mod reasons;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::api::wire;
+use crate::model::echo::is_deceptive;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Screen {
@@ -85,14 +86,15 @@ fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
     Timestamp::new(time.seconds, time.nanos).ok()
 }
 
-/// External text must not control the terminal: control characters are shown as escapes.
+/// External text must not control the terminal, or look like another text: control characters, and
+/// characters that are invisible or reorder the line, are shown as escapes.
 pub(crate) fn escape_control(text: &str) -> String {
-    if !text.chars().any(char::is_control) {
+    if !text.chars().any(is_deceptive) {
         return text.to_owned();
     }
     text.chars()
         .flat_map(|c| {
-            if c.is_control() {
+            if is_deceptive(c) {
                 c.escape_default().collect::<Vec<_>>()
             } else {
                 vec![c]

@@ -316,7 +316,7 @@ fn unreachable_error(error: ClientError) -> ConnectionError {
 
 fn not_admitted_message(status: &Status) -> String {
     format!(
-        "diskvitalsd does not admit this program: {} (its [csi] allow_uids)",
+        "diskvitalsd does not admit this program: {} (its [csi] allow_uids, or read_uids where it only reads)",
         status.message()
     )
 }

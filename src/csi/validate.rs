@@ -128,12 +128,16 @@ pub(crate) fn is_possible_path(field: &str, path: &str) -> Result<bool, Status> 
 /// Access modes that a volume on one node supports, by the rule of
 /// `model::provision::AccessMode::is_for_one_node`.
 pub(crate) fn is_single_node_mode(mode: daemon::AccessMode) -> bool {
-    !matches!(
-        mode,
+    match mode {
+        daemon::AccessMode::SingleNodeWriter
+        | daemon::AccessMode::SingleNodeReaderOnly
+        | daemon::AccessMode::SingleNodeSingleWriter
+        | daemon::AccessMode::SingleNodeMultiWriter
+        | daemon::AccessMode::MultiNodeReaderOnly => true,
         daemon::AccessMode::Unspecified
-            | daemon::AccessMode::MultiNodeSingleWriter
-            | daemon::AccessMode::MultiNodeMultiWriter
-    )
+        | daemon::AccessMode::MultiNodeSingleWriter
+        | daemon::AccessMode::MultiNodeMultiWriter => false,
+    }
 }
 
 fn to_daemon_mode(mode: Mode) -> daemon::AccessMode {

@@ -19,6 +19,7 @@ mod backing;
 mod completion;
 mod discover;
 mod expand;
+mod formatting;
 mod handle;
 mod job;
 mod pool;

@@ -54,8 +54,8 @@ impl RolePool {
             WorkerRole::Host | WorkerRole::Tools => 4,
             WorkerRole::Lvm => 2,
         };
-        // The pool counts every worker as overdue that has not answered after half a second, even
-        // if it is busy.
+        // The pool counts a worker as overdue that has not answered after half a second, even if it
+        // is busy, and starts no further ones while all are overdue.
         let config = WorkerPoolConfig {
             program: program.to_owned(),
             args: arguments(role, root),
@@ -171,7 +171,7 @@ impl Inner {
         };
         let (waiting_in, late) = match outcome {
             WorkerOutcome::Completed(result) => return (result, Some(lock)),
-            WorkerOutcome::Failed(why) => {
+            WorkerOutcome::Failed(why) | WorkerOutcome::Refused(why) => {
                 return (Err(StepError::new(StepErrorKind::Other, why)), Some(lock));
             }
             WorkerOutcome::Stuck {

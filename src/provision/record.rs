@@ -6,6 +6,7 @@
 //! is never overwritten, because it may be the only trace of a volume. This module reads and writes
 //! no files.
 
+pub(crate) mod formatting;
 pub(crate) mod tags;
 
 use jiff::Timestamp;

@@ -20,6 +20,32 @@ pub struct RootedPath {
     pub path: HostPath,
 }
 
+/// A path at which a volume is to be mounted. The step refuses the path unless the layout of the
+/// kubelet's folder and the kubelet's record give it to that volume (`worker::ownership`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnedPath {
+    pub place: RootedPath,
+    pub owner: PathOwner,
+}
+
+/// The volume and the request that a path must belong to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathOwner {
+    /// The CSI driver of our volumes.
+    pub driver: String,
+    pub handle: String,
+    pub role: PathRole,
+    /// None: the request does not contain it.
+    pub block: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PathRole {
+    Stage,
+    Publish,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Step {
@@ -133,12 +159,21 @@ pub enum Step {
     ProbeContent {
         device: HostPath,
     },
-    /// Runs mkfs, only if `ProbeContent` within the same step finds the device blank. `options` are
-    /// already checked. An error with `is_refusal` occurs before mkfs starts.
+    /// Reads the device exclusively for some seconds, from where `state` ends → `StepOutput::Scanned`.
+    /// `tracked`: a device that others may write to; it starts again after any write.
+    Scan {
+        device: HostPath,
+        state: ScanState,
+        tracked: bool,
+    },
+    /// Runs mkfs, only with a proof that nothing is on the device, and only if `ProbeContent` within
+    /// the same step finds no signature. `options` are already checked. An error with `is_refusal`
+    /// occurs before mkfs starts.
     Format {
         device: HostPath,
         fs_type: String,
         options: Vec<String>,
+        proof: FormatProof,
     },
     /// As `Format`, for a device with a record of an interrupted `Format` (a crash during mkfs).
     /// Unknown content, or content of this type, counts as the remains of that mkfs. Any other
@@ -155,11 +190,15 @@ pub enum Step {
     WipeSignatures {
         device: HostPath,
     },
+    /// Checks that a path at which nothing is mounted belongs to the volume. Changes nothing.
+    CheckTarget {
+        target: OwnedPath,
+    },
     /// Creates the folder and mounts. Does nothing if the same device is already mounted there;
     /// another device is `AlreadyExists`.
     Mount {
         device: HostPath,
-        target: RootedPath,
+        target: OwnedPath,
         fs_type: String,
         options: Vec<String>,
         read_only: bool,
@@ -167,13 +206,13 @@ pub enum Step {
     /// Creates the folder and bind-mounts `source` on `target`.
     Bind {
         source: BindSource,
-        target: RootedPath,
+        target: OwnedPath,
         read_only: bool,
     },
     /// Creates the file `target` and bind-mounts the device's node on it.
     BindDevice {
         device: HostPath,
-        target: RootedPath,
+        target: OwnedPath,
         read_only: bool,
     },
     /// Unmounts all mounts at the path, topmost first; `lazy`: with MNT_DETACH. Does nothing if
@@ -183,9 +222,11 @@ pub enum Step {
         lazy: bool,
     },
     /// Removes the empty folder or file of a former bind mount, never recursively. Does nothing if
-    /// it does not exist. If it is not empty: `InUse`.
+    /// it does not exist, or if it does not belong to the `owner`. If it is not empty: `InUse`.
     RemoveTarget {
         target: RootedPath,
+        /// None: our own record names the path.
+        owner: Option<PathOwner>,
     },
     /// Finds the mount at a path → `StepOutput::Mounted`.
     FindMount {
@@ -229,6 +270,7 @@ pub enum StepOutput {
         volumes: Vec<LogicalVolume>,
     },
     Content(Content),
+    Scanned(ScanState),
     Mounted {
         mounted: Option<MountedFilesystem>,
     },
@@ -299,6 +341,44 @@ impl DeviceIdentity {
     }
 }
 
+/// How far a device was read for data.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanState {
+    pub device: DeviceIdentity,
+    /// Differs after a write to the device, after it was attached again, and after a boot.
+    pub generation: String,
+    /// All bytes before this one are zero.
+    pub position: u64,
+    /// The first byte that is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_at: Option<u64>,
+}
+
+impl ScanState {
+    /// Whether the whole device read as zero.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.device.size > 0 && self.data_at.is_none() && self.position >= self.device.size
+    }
+
+    pub(crate) fn percent(&self) -> u64 {
+        let done = u128::from(self.position) * 100;
+        u64::try_from(done / u128::from(self.device.size.max(1))).unwrap_or(100)
+    }
+}
+
+/// Why a mkfs destroys nothing that somebody needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "proof", rename_all = "snake_case")]
+pub enum FormatProof {
+    /// Our record: we created the volume, and nothing has used it since.
+    New,
+    /// All of it read as zero, and it is unchanged since.
+    Scanned { state: ScanState, tracked: bool },
+    /// Root permits it for this device. None: a volume of the pool, which its handle identifies.
+    /// Data without a known signature is overwritten.
+    Authorized { device: Option<DeviceIdentity> },
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogicalVolume {
     pub name: String,
@@ -314,7 +394,8 @@ pub struct LogicalVolume {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "content", rename_all = "snake_case")]
 pub enum Content {
-    /// Certainly blank: no signature, no partition table, and zeros in the areas of both.
+    /// No signature, no partition table, and zeros in the areas of both. Not a proof that the device
+    /// is blank.
     Blank,
     Filesystem {
         fs_type: String,
@@ -322,6 +403,8 @@ pub enum Content {
         /// The size in bytes from its superblock, if it is known.
         size: Option<u64>,
     },
+    /// No signature, but bytes other than zeros in the 64 KiB from this byte on.
+    Unknown { at: u64 },
     /// Other content, or more than one signature. It is never formatted.
     Foreign { what: String },
 }

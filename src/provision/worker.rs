@@ -15,7 +15,9 @@ mod image;
 mod lvm;
 mod mount_openers;
 mod mounts;
+mod ownership;
 mod records;
+mod scan;
 mod tool;
 
 use std::ffi::OsString;
@@ -32,6 +34,7 @@ use crate::model::causes::with_causes;
 use crate::provision::step::spec::WorkerRole;
 use crate::provision::step::{Step, StepError, StepErrorKind, StepOutput};
 use crate::provision::worker::error::StepWorkerError;
+use crate::provision::worker::format::Permission;
 
 impl WorkerRole {
     /// The capabilities that the role keeps. All workers are uid 0, which may open root's files.
@@ -196,6 +199,7 @@ impl StepWorker {
             Step::CheckDirectory { path, roots } => {
                 device::check_directory(path, roots).map(nothing)
             }
+            Step::CheckTarget { target } => mounts::check_target(target).map(nothing),
             Step::Mount {
                 device,
                 target,
@@ -216,7 +220,9 @@ impl StepWorker {
             Step::Unmount { target, lazy } => {
                 mounts::unmount(&self.root, target, *lazy).map(nothing)
             }
-            Step::RemoveTarget { target } => mounts::remove_target(target).map(nothing),
+            Step::RemoveTarget { target, owner } => {
+                mounts::remove_target(target, owner.as_ref()).map(nothing)
+            }
             Step::ListOpeners { mounts } => mount_openers::openers_of_mounts(&self.root, mounts)
                 .map(|holders| StepOutput::Openers { openers: holders }),
             Step::FindMount { target } => {
@@ -241,13 +247,25 @@ impl StepWorker {
                 device,
                 fs_type,
                 options,
-            } => format::format(&self.root, device, fs_type, options, None).map(nothing),
+                proof,
+            } => {
+                let permission = Permission::Proof(proof);
+                format::format(&self.root, device, fs_type, options, &permission).map(nothing)
+            }
             Step::RepeatFormat {
                 device,
                 expected,
                 fs_type,
                 options,
-            } => format::format(&self.root, device, fs_type, options, Some(expected)).map(nothing),
+            } => {
+                let permission = Permission::Interrupted(expected);
+                format::format(&self.root, device, fs_type, options, &permission).map(nothing)
+            }
+            Step::Scan {
+                device,
+                state,
+                tracked,
+            } => scan::scan(&self.root, device, state, *tracked).map(StepOutput::Scanned),
             Step::WipeSignatures { device } => {
                 format::wipe_signatures(&self.root, device).map(nothing)
             }

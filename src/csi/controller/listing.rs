@@ -34,16 +34,19 @@ pub(crate) async fn list_volumes(
         provided,
         mut health,
     } = query_all(driver).await?;
-    let entries = provided.into_iter().filter_map(|(id, volume)| {
+    let entries = provided.into_iter().map(|(id, volume)| {
+        let health = health
+            .remove(&id)
+            .unwrap_or_else(|| provided_volume_health(&volume));
         let status = VolumeStatus {
             published_node_ids: driver.published_node_ids(&volume),
-            volume_condition: driver.wire_condition(health.remove(&id)?),
+            volume_condition: driver.wire_condition(health),
         };
         let entry = Entry {
             volume: Some(driver.wire_volume(&volume)),
             status: Some(status),
         };
-        Some((id, entry))
+        (id, entry)
     });
     let (entries, next_token) = page.take_page(entries);
     Ok(wire::ListVolumesResponse {

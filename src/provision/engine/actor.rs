@@ -49,7 +49,7 @@ struct VolumeEntry {
     volume: Volume,
     /// Set while an operation has a copy of the volume.
     activity: Option<watch::Receiver<String>>,
-    /// The running operation is a recovery, not a request.
+    /// The running operation is a recovery or a part of a scan, not a request.
     is_recovering: bool,
     /// The request that starts after the recovery.
     queued: Option<(VolumeJob, Reply)>,
@@ -72,6 +72,8 @@ enum TaskResult {
     /// The volume after the operation. The actor stores it and then answers the caller.
     Operation {
         volume: Box<Volume>,
+        /// A part of a scan failed: the next one waits for the rescan.
+        failed_scan: bool,
         reply: Option<(Reply, Result<Response, ProvisionError>)>,
     },
 }
@@ -206,6 +208,18 @@ impl<S: StepExecutor> Actor<S> {
             entry.volume.is_reconciled &= !entry.volume.is_static() || entry.volume.is_attached();
         }
         self.recover_all();
+        let handles: Vec<String> = self.volumes.keys().cloned().collect();
+        for handle in handles {
+            self.continue_scan(&handle);
+        }
+    }
+
+    /// Reads the next part of an idle volume's device, if it is being read.
+    fn continue_scan(&mut self, handle: &str) {
+        let is_due = |entry: &VolumeEntry| entry.activity.is_none() && entry.volume.is_scanning();
+        if self.volumes.get(handle).is_some_and(is_due) {
+            self.start_job(handle, VolumeJob::Scan, None);
+        }
     }
 
     fn rescan(&mut self) {
@@ -258,12 +272,14 @@ impl<S: StepExecutor> Actor<S> {
         };
         let (ctx, activity) = StepContext::new(executor, settings, handle, job.description());
         entry.activity = Some(activity);
-        entry.is_recovering = matches!(job, VolumeJob::Recover);
+        let is_scan = matches!(job, VolumeJob::Scan);
+        entry.is_recovering = is_scan || matches!(job, VolumeJob::Recover);
         let mut volume = entry.volume.clone();
         self.tasks.spawn(async move {
             let result = job.run(&ctx, &mut volume).await;
             TaskResult::Operation {
                 volume: Box::new(volume),
+                failed_scan: is_scan && result.is_err(),
                 reply: reply.map(|reply| (reply, result)),
             }
         });
@@ -287,7 +303,11 @@ impl<S: StepExecutor> Actor<S> {
                 self.is_measuring = false;
                 self.capacities = capacities;
             }
-            TaskResult::Operation { volume, reply } => {
+            TaskResult::Operation {
+                volume,
+                failed_scan,
+                reply,
+            } => {
                 let handle = volume.handle.clone();
                 let changed_size = self.volumes.get(&handle).is_some_and(|entry| {
                     (entry.volume.size, entry.volume.exists) != (volume.size, volume.exists)
@@ -305,7 +325,10 @@ impl<S: StepExecutor> Actor<S> {
                 self.notify_rescan_waiters();
                 self.publish_view();
                 if let Some(waiting) = before.and_then(|before| before.queued) {
-                    self.resume_queued(handle, waiting);
+                    self.resume_queued(handle.clone(), waiting);
+                }
+                if !failed_scan {
+                    self.continue_scan(&handle);
                 }
                 if let Some((reply, result)) = reply {
                     // A caller that stopped waiting finds the operation done at its next request.

@@ -6,21 +6,39 @@
 
 use crate::model::path::HostPath;
 use crate::model::provision::VolumeAccess;
+use crate::provision::engine::formatting;
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
 use crate::provision::rules::filesystem::Filesystem;
 use crate::provision::rules::{access, mkfs, mount};
-use crate::provision::step::{Content, Device, MountedFilesystem, RootedPath, Step, StepExecutor};
+use crate::provision::step::{
+    Content, Device, MountedFilesystem, OwnedPath, RootedPath, Step, StepExecutor,
+};
 
-/// Attaches the device and, if `place` is given, mounts its filesystem there. Returns whether the
+/// Refuses a path that is not this volume's, before anything is done. Its own mount may be there.
+pub(crate) async fn check_target<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+    target: &OwnedPath,
+    field: &'static str,
+) -> Result<(), ProvisionError> {
+    if ctx.find_mount(&target.place, Some(field)).await?.is_some() {
+        find_remaining_device(ctx, volume).await?;
+        return refuse_foreign_mount(ctx, volume, &target.place, field).await;
+    }
+    let target = target.clone();
+    ctx.run_for_field(Step::CheckTarget { target }, field).await
+}
+
+/// Attaches the device and, if `target` is given, mounts its filesystem there. Returns whether the
 /// attachment is read-only.
 pub(crate) async fn attach_and_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     wanted: &VolumeAccess,
-    target: Option<&RootedPath>,
+    target: Option<&OwnedPath>,
     field: &'static str,
     read_only: bool,
 ) -> Result<bool, ProvisionError> {
@@ -42,14 +60,15 @@ pub(crate) async fn attach_and_mount<S: StepExecutor>(
     let Some(target) = target else {
         return Ok(read_only);
     };
-    refuse_foreign_mount(ctx, volume, target, field).await?;
+    refuse_foreign_mount(ctx, volume, &target.place, field).await?;
     let (filesystem, size) = ensure_filesystem(ctx, volume, &device, wanted).await?;
     if let (Filesystem::Ext4, Some(size), Some(_)) = (filesystem, size, &volume.record)
         && is_smaller_than_device(size, device.size)
     {
-        grow_before_mount(ctx, volume, &device, target).await?;
+        grow_before_mount(ctx, volume, &device, &target.place).await?;
     }
     mount::check(filesystem, true, &wanted.mount_flags)?;
+    formatting::mark_used(ctx, volume).await?;
     let fs_type = filesystem.name().to_owned();
     ctx.run_for_field(
         Step::Mount {
@@ -91,14 +110,19 @@ fn requested_fs_type<'a>(volume: &'a Volume, wanted: &'a VolumeAccess) -> Option
     wanted.fs_type.as_deref().or_else(|| of_record.next())
 }
 
-/// Returns the filesystem on the device. Creates it first if the device is certainly blank.
+/// Returns the filesystem on the device. Creates it first if nothing is on the device for certain, or
+/// if root permits it.
 async fn ensure_filesystem<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     device: &Device,
     wanted: &VolumeAccess,
 ) -> Result<(Filesystem, Option<u64>), ProvisionError> {
-    match ctx.probe_content(device).await? {
+    let content = ctx.probe_content(device).await?;
+    match content {
+        Content::Unknown { at } if formatting::authorized(volume, device).is_none() => {
+            Err(formatting::not_blank(volume, device, at))
+        }
         Content::Foreign { what } => Err(ProvisionError::FailedPrecondition(format!(
             "{} contains {what}: it is not formatted",
             device.name
@@ -118,7 +142,7 @@ async fn ensure_filesystem<S: StepExecutor>(
                 ))),
             }
         }
-        Content::Blank => {
+        Content::Blank | Content::Unknown { .. } => {
             let filesystem = Filesystem::requested(requested_fs_type(volume, wanted))?;
             let (name, least) = (filesystem.name(), filesystem.min_size());
             if device.size < least {
@@ -145,22 +169,29 @@ async fn format<S: StepExecutor>(
     filesystem: Filesystem,
     options: Vec<String>,
 ) -> Result<(), ProvisionError> {
+    let proof = formatting::proof(ctx, volume, device).await?;
+    let before = volume.format.clone();
+    formatting::record_use(ctx, volume, device, &proof).await?;
     ctx.set_formatting(volume, Some(device.device_identity()))
         .await?;
     let step = Step::Format {
         device: device.node.clone(),
         fs_type: filesystem.name().to_owned(),
         options,
+        proof,
     };
     let operation = step.description();
     match ctx.execute(step).await {
         Ok(_) => ctx.set_formatting(volume, None).await,
         Err(error) => {
             // The content is not from our mkfs and must not count as ours later.
-            if error.kind.is_refusal()
-                && let Err(left) = ctx.set_formatting(volume, None).await
-            {
-                tracing::warn!(volume = volume.handle, error = %left, "the intent may still record a refused mkfs as begun");
+            if error.kind.is_refusal() {
+                if let Err(left) = ctx.set_formatting(volume, None).await {
+                    tracing::warn!(volume = volume.handle, error = %left, "the intent may still record a refused mkfs as begun");
+                }
+                if let Err(left) = formatting::restore(ctx, volume, before, error.kind).await {
+                    tracing::warn!(volume = volume.handle, error = %left, "a refused mkfs may still be recorded as permitted and begun");
+                }
             }
             Err(ProvisionError::from_step(&operation, None, error))
         }
@@ -234,7 +265,7 @@ pub(crate) async fn release_device<S: StepExecutor>(
     Ok(())
 }
 
-/// No data is lost: the device was blank before mkfs began and has not been mounted since. An
+/// No data is lost: mkfs was permitted on the device when it began and has not been mounted since. An
 /// interrupted mkfs leaves content that is neither blank nor a filesystem, and no later mkfs may
 /// overwrite it. The volume itself is kept: its extents could be allocated to another volume, and a
 /// logical volume holds its own record.

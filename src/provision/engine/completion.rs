@@ -6,7 +6,9 @@
 
 use crate::model::path::HostPath;
 use crate::provision::engine::attachment;
-use crate::provision::engine::step_context::{ATTACHMENTS_DIR, StepContext, VOLUMES_DIR};
+use crate::provision::engine::step_context::{
+    ATTACHMENTS_DIR, FORMATS_DIR, StepContext, VOLUMES_DIR,
+};
 use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::VolumeRecord;
@@ -85,7 +87,13 @@ pub(crate) async fn undo_publish<S: StepExecutor>(
     attachment::find_remaining_device(ctx, volume).await?;
     // At the start of the operation nothing else was mounted there.
     match ctx.unmount(volume, &place, Some("path"), true).await {
-        Ok(None) => match ctx.run(Step::RemoveTarget { target: place }).await {
+        Ok(None) => match ctx
+            .run(Step::RemoveTarget {
+                target: place,
+                owner: None,
+            })
+            .await
+        {
             // The content existed before the publication.
             Err(ProvisionError::InUse(why)) => {
                 tracing::info!(volume = volume.handle, %why, "a target is left as it was")
@@ -117,7 +125,11 @@ pub(crate) async fn finish_unpublish<S: StepExecutor>(
         volume.published = published;
         return Err(fault);
     }
-    ctx.run(Step::RemoveTarget { target: place }).await?;
+    ctx.run(Step::RemoveTarget {
+        target: place,
+        owner: None,
+    })
+    .await?;
     if !volume.is_attached() {
         ctx.detach_device(volume).await?;
     }
@@ -141,6 +153,7 @@ pub(crate) async fn undo_create<S: StepExecutor>(
     }
     if !volume.exists {
         ctx.remove_record(VOLUMES_DIR, &volume.handle).await?;
+        ctx.remove_record(FORMATS_DIR, &volume.handle).await?;
         // Nothing was ever written to it.
         ctx.remove_backing(volume, Wipe::None).await?;
     }
@@ -156,6 +169,7 @@ pub(crate) async fn finish_delete<S: StepExecutor>(
     ctx.remove_backing(volume, ctx.settings.wipe).await?;
     ctx.remove_record(VOLUMES_DIR, &volume.handle).await?;
     ctx.remove_record(ATTACHMENTS_DIR, &volume.handle).await?;
+    ctx.remove_record(FORMATS_DIR, &volume.handle).await?;
     volume.exists = false;
     ctx.end_operation(volume).await
 }

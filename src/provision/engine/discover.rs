@@ -8,16 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 
+use crate::host::clock;
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::provision::BackingKind;
 use crate::provision::engine::backing::pool_backing;
 use crate::provision::engine::settings::Settings;
 use crate::provision::engine::step_context::{
-    ATTACHMENTS_DIR, INTENTS_DIR, StepContext, VOLUMES_DIR,
+    ATTACHMENTS_DIR, FORMATS_DIR, INTENTS_DIR, StepContext, VOLUMES_DIR,
 };
 use crate::provision::engine::volume::{Backing, RecordProblem, Volume, static_backing};
 use crate::provision::error::ProvisionError;
+use crate::provision::record::formatting::FormatRecord;
 use crate::provision::record::{
     self, AttachmentsRecord, Intent, Operation, RecordError, VolumeRecord, tags,
 };
@@ -29,6 +31,7 @@ pub(crate) struct DiscoveredRecords {
     pub volumes: Vec<RecordFile>,
     pub intents: Vec<RecordFile>,
     pub attachments: Vec<RecordFile>,
+    pub formats: Vec<RecordFile>,
     /// The volumes, or the reason why they could not be listed.
     pub logical_volumes: Result<Vec<LogicalVolume>, ProvisionError>,
 }
@@ -44,6 +47,7 @@ pub(crate) async fn read_records<S: StepExecutor>(
     // operation, whose records are already read. Nothing else writes before discovery ends.
     let volumes = ctx.read_records(VOLUMES_DIR).await?;
     let attachments = ctx.read_records(ATTACHMENTS_DIR).await?;
+    let formats = ctx.read_records(FORMATS_DIR).await?;
     let intents = ctx.read_records(INTENTS_DIR).await?;
     let group = match ctx.settings.volume_group.clone() {
         Some(group) => ctx.list_logical_volumes(&group).await,
@@ -53,6 +57,7 @@ pub(crate) async fn read_records<S: StepExecutor>(
         volumes,
         intents,
         attachments,
+        formats,
         logical_volumes: group,
     })
 }
@@ -148,6 +153,27 @@ pub(crate) fn build_volumes(
             }
             (volume.staged, volume.published, volume.unknown_fields) =
                 (record.staged, record.published, record.unknown_fields);
+            // Written by another run, perhaps with a clock that was ahead.
+            let now = clock::now();
+            for at in volume.staged.iter_mut().chain(&mut volume.published) {
+                at.since = at.since.min(now);
+            }
+        }
+    }
+    for (handle, file) in records_by_handle(&found.formats) {
+        // A static volume that left the configuration keeps its record for its return.
+        let Some(volume) = volumes.get_mut(handle) else {
+            continue;
+        };
+        match parse_record::<FormatRecord>(handle, file) {
+            Ok(record) => volume.format = record,
+            Err(error) => {
+                let why = format!(
+                    "the record of its formatting cannot be read: {}",
+                    with_causes(&error)
+                );
+                mark_unreadable(&mut volumes, settings, handle, why);
+            }
         }
     }
     volumes
@@ -160,6 +186,7 @@ impl DiscoveredRecords {
             (VOLUMES_DIR, &self.volumes),
             (INTENTS_DIR, &self.intents),
             (ATTACHMENTS_DIR, &self.attachments),
+            (FORMATS_DIR, &self.formats),
         ];
         let is_unrecognized =
             |file: &&RecordFile| record::handle_from_file_name(&file.name).is_none();

@@ -94,6 +94,16 @@ impl Engine {
         self.operate(handle, job).await.map(drop)
     }
 
+    /// Permits one mkfs on the volume's device, or takes the permission back.
+    pub(crate) async fn authorize_format(
+        &self,
+        handle: String,
+        revoke: bool,
+    ) -> Result<(), ProvisionError> {
+        let job = VolumeJob::AuthorizeFormat(revoke);
+        self.operate(handle, job).await.map(drop)
+    }
+
     /// Compares all records with the host again, after another component changed our mounts (a
     /// clean-up).
     pub(crate) async fn rescan(&self) {

@@ -8,12 +8,16 @@ use crate::provision::engine::request::{
 };
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::Volume;
-use crate::provision::engine::{expand, pool, publish, recover, stage};
+use crate::provision::engine::{expand, formatting, pool, publish, recover, stage};
 use crate::provision::error::ProvisionError;
 use crate::provision::step::StepExecutor;
 
 pub(crate) enum VolumeJob {
     Recover,
+    /// Reads the next part of the device.
+    Scan,
+    /// True takes an authorization back.
+    AuthorizeFormat(bool),
     /// The second field is the smallest possible size.
     Create(CreateRequest, u64),
     Delete,
@@ -26,7 +30,7 @@ pub(crate) enum VolumeJob {
 
 pub(crate) enum Request {
     Create(CreateRequest),
-    /// Any job except `Recover` and `Create`.
+    /// Any job except `Recover`, `Scan` and `Create`.
     Operation(String, VolumeJob),
 }
 
@@ -43,6 +47,8 @@ impl VolumeJob {
     pub(crate) fn description(&self) -> &'static str {
         match self {
             VolumeJob::Recover => "comparing its records with the host",
+            VolumeJob::Scan => "reading its device for data before it is formatted",
+            VolumeJob::AuthorizeFormat(_) => "changing the authorization to format it",
             VolumeJob::Create(..) => "creating it",
             VolumeJob::Delete => "deleting it",
             VolumeJob::Expand(_) => "growing it",
@@ -78,6 +84,10 @@ impl VolumeJob {
         }
         match self {
             VolumeJob::Recover | VolumeJob::Create(..) => {}
+            VolumeJob::Scan => formatting::continue_scan(ctx, volume).await?,
+            VolumeJob::AuthorizeFormat(revoke) => {
+                formatting::authorize(ctx, volume, revoke).await?
+            }
             VolumeJob::Delete => pool::delete(ctx, volume).await?,
             VolumeJob::Expand(request) => {
                 let expanded = expand::expand(ctx, volume, &request).await?;
@@ -88,7 +98,7 @@ impl VolumeJob {
             VolumeJob::Publish(request) => publish::publish(ctx, volume, &request).await?,
             VolumeJob::Unpublish(path) => publish::unpublish(ctx, volume, &path).await?,
         }
-        recover::drop_detached_orphan(volume);
+        recover::drop_detached_orphan(ctx, volume).await?;
         Ok(Response::Done)
     }
 }

@@ -143,6 +143,10 @@ async fn create_and_record<S: StepExecutor>(
     volume: &mut Volume,
     record: &record::VolumeRecord,
 ) -> Result<(), ProvisionError> {
+    // Before the volume: it is lost with the volume, and a volume without it counts as used.
+    volume.format.new = true;
+    ctx.write_format_record(&volume.handle, &volume.format)
+        .await?;
     ctx.create_backing(volume).await?;
     if let Backing::Image(_) = volume.backing {
         ctx.write_volume_record(record).await?;

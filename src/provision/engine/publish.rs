@@ -7,11 +7,11 @@ use crate::model::provision::ProvidedAttachment;
 use crate::provision::engine::request::PublishRequest;
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::engine::{attachment, completion, recover};
+use crate::provision::engine::{attachment, completion, formatting, recover};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
-use crate::provision::rules::{access, paths};
-use crate::provision::step::{BindSource, RootedPath, Step, StepExecutor};
+use crate::provision::rules::access;
+use crate::provision::step::{BindSource, OwnedPath, PathRole, RootedPath, Step, StepExecutor};
 
 const TARGET_FIELD: &str = "target_path";
 const STAGING_FIELD: &str = "staging_path";
@@ -47,15 +47,19 @@ pub(crate) async fn publish<S: StepExecutor>(
         )));
     }
     let staged = staging_path_for(ctx, volume, request, read_only)?;
-    attachment::refuse_foreign_mount(ctx, volume, &place, TARGET_FIELD).await?;
+    let target = OwnedPath {
+        owner: ctx.path_owner(volume, PathRole::Publish, Some(request.access.block)),
+        place,
+    };
+    attachment::check_target(ctx, volume, &target, TARGET_FIELD).await?;
     let operation = Operation::Publish {
-        path: place.path.clone(),
+        path: target.place.path.clone(),
         access: request.access.clone(),
         read_only,
         pod: request.pod.clone(),
     };
     ctx.begin_operation(volume, operation).await?;
-    let published = bind_and_record(ctx, volume, request, &place, staged, read_only).await;
+    let published = bind_and_record(ctx, volume, request, &target, staged, read_only).await;
     recover::finish_or_undo(ctx, volume, published).await
 }
 
@@ -102,11 +106,11 @@ async fn bind_and_record<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     request: &PublishRequest,
-    place: &RootedPath,
+    target: &OwnedPath,
     staged: Option<RootedPath>,
     read_only: bool,
 ) -> Result<(), ProvisionError> {
-    let (target, access) = (place.clone(), &request.access);
+    let (place, target, access) = (target, target.clone(), &request.access);
     match (volume.backing.clone(), staged) {
         (Backing::Directory(path), _) => {
             attachment::check_directory(ctx, &path).await?;
@@ -125,6 +129,7 @@ async fn bind_and_record<S: StepExecutor>(
             attachment::attach_and_mount(ctx, volume, access, mounted, TARGET_FIELD, read_only)
                 .await?;
             if access.block {
+                formatting::mark_used(ctx, volume).await?;
                 let step = Step::BindDevice {
                     device: volume.require_device()?.node.clone(),
                     target,
@@ -135,7 +140,7 @@ async fn bind_and_record<S: StepExecutor>(
         }
     }
     volume.published.push(ProvidedAttachment {
-        path: place.path.clone(),
+        path: place.place.path.clone(),
         access: access.clone(),
         read_only,
         pod: request.pod.clone(),
@@ -153,7 +158,7 @@ async fn bind_staged<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     place: RootedPath,
-    target: RootedPath,
+    target: OwnedPath,
     read_only: bool,
 ) -> Result<(), ProvisionError> {
     if volume.device.is_none() {
@@ -191,14 +196,12 @@ pub(crate) async fn unpublish<S: StepExecutor>(
             )));
         }
         if !attachment::is_mounted_unrecorded(ctx, volume, &place, TARGET_FIELD).await? {
-            // After a reboot the folder may remain. Only pod paths are removed.
-            return match paths::is_publish_target(&place) {
-                true => {
-                    let step = Step::RemoveTarget { target: place };
-                    ctx.run_for_field(step, TARGET_FIELD).await
-                }
-                false => Ok(()),
+            // After a reboot the folder may remain. Only this volume's is removed.
+            let step = Step::RemoveTarget {
+                target: place,
+                owner: Some(ctx.path_owner(volume, PathRole::Publish, None)),
             };
+            return ctx.run_for_field(step, TARGET_FIELD).await;
         }
     }
     let operation = Operation::Unpublish {

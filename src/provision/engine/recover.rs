@@ -8,7 +8,7 @@
 
 use crate::model::causes::with_causes;
 use crate::model::provision::ProvidedAttachment;
-use crate::provision::engine::step_context::StepContext;
+use crate::provision::engine::step_context::{FORMATS_DIR, StepContext};
 use crate::provision::engine::volume::{Backing, RecordProblem, Volume};
 use crate::provision::engine::{attachment, completion};
 use crate::provision::error::ProvisionError;
@@ -99,8 +99,7 @@ async fn reconcile_once<S: StepExecutor>(
         reconcile(ctx, volume).await?;
         volume.is_reconciled = true;
     }
-    drop_detached_orphan(volume);
-    Ok(())
+    drop_detached_orphan(ctx, volume).await
 }
 
 /// Logs only changes, because recovery repeats: its first failure, another reason, or success
@@ -127,13 +126,20 @@ fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
 }
 
 /// Drops a volume whose own record is missing, after all of its parts are detached.
-pub(crate) fn drop_detached_orphan(volume: &mut Volume) {
+pub(crate) async fn drop_detached_orphan<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
     if matches!(volume.record_problem, Some(RecordProblem::Orphan))
         && !volume.is_attached()
         && volume.intent.is_none()
     {
+        if !volume.format.is_empty() {
+            ctx.remove_record(FORMATS_DIR, &volume.handle).await?;
+        }
         volume.exists = false;
     }
+    Ok(())
 }
 
 async fn recover_operation<S: StepExecutor>(

@@ -11,7 +11,7 @@ use crate::provision::engine::{attachment, completion, recover};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
 use crate::provision::rules::access;
-use crate::provision::step::{RootedPath, StepExecutor};
+use crate::provision::step::{OwnedPath, PathRole, StepExecutor};
 
 const STAGING_FIELD: &str = "staging_path";
 
@@ -43,18 +43,13 @@ pub(crate) async fn stage<S: StepExecutor>(
             return Ok(());
         }
     }
-    if !request.access.block
-        && !matches!(volume.backing, Backing::Directory(_))
-        && ctx
-            .find_mount(&target, Some(STAGING_FIELD))
-            .await?
-            .is_some()
-    {
-        attachment::find_remaining_device(ctx, volume).await?;
-        attachment::refuse_foreign_mount(ctx, volume, &target, STAGING_FIELD).await?;
-    }
+    let target = OwnedPath {
+        owner: ctx.path_owner(volume, PathRole::Stage, Some(request.access.block)),
+        place: target,
+    };
+    attachment::check_target(ctx, volume, &target, STAGING_FIELD).await?;
     let operation = Operation::Stage {
-        path: target.path.clone(),
+        path: target.place.path.clone(),
         access: request.access.clone(),
     };
     ctx.begin_operation(volume, operation).await?;
@@ -66,7 +61,7 @@ async fn attach_and_record<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     wanted: &VolumeAccess,
-    target: &RootedPath,
+    target: &OwnedPath,
 ) -> Result<(), ProvisionError> {
     let read_only = match &volume.backing {
         Backing::Directory(path) => {
@@ -80,7 +75,7 @@ async fn attach_and_record<S: StepExecutor>(
         }
     };
     volume.staged = Some(ProvidedAttachment {
-        path: target.path.clone(),
+        path: target.place.path.clone(),
         access: wanted.clone(),
         read_only,
         pod: None,

@@ -15,17 +15,20 @@ use crate::model::provision::BackingKind;
 use crate::provision::engine::settings::Settings;
 use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
+use crate::provision::record::formatting::FormatRecord;
 use crate::provision::record::{self, Operation, RecordError, VERSION, VolumeRecord, tags};
 use crate::provision::rules::paths;
 use crate::provision::step::{
-    Content, Device, DeviceIdentity, LogicalVolume, MountedFilesystem, PoolCapacity, RecordFile,
-    RootedPath, Step, StepError, StepErrorKind, StepExecutor, StepOutput,
+    Content, Device, DeviceIdentity, LogicalVolume, MountedFilesystem, PathOwner, PathRole,
+    PoolCapacity, RecordFile, RootedPath, ScanState, Step, StepError, StepErrorKind, StepExecutor,
+    StepOutput,
 };
 
 /// Directories of records in the pool's folder.
 pub(crate) const VOLUMES_DIR: &str = "volumes";
 pub(crate) const INTENTS_DIR: &str = "intents";
 pub(crate) const ATTACHMENTS_DIR: &str = "attachments";
+pub(crate) const FORMATS_DIR: &str = "formats";
 /// The target of steps for the whole pool, and the name of the record that marks a folder as a
 /// pool.
 pub(crate) const POOL_TARGET: &str = "pool";
@@ -150,6 +153,13 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
+    pub(crate) async fn run_for_scan(&self, step: Step) -> Result<ScanState, ProvisionError> {
+        match self.run_with_output(step, None).await? {
+            StepOutput::Scanned(state) => Ok(state),
+            other => Err(unexpected_output(&other)),
+        }
+    }
+
     pub(crate) async fn find_mount(
         &self,
         target: &RootedPath,
@@ -211,6 +221,21 @@ impl<S: StepExecutor> StepContext<S> {
         paths::rooted_path(&self.settings.kubelet_root, field, text)
     }
 
+    /// What a path must belong to.
+    pub(crate) fn path_owner(
+        &self,
+        volume: &Volume,
+        role: PathRole,
+        block: Option<bool>,
+    ) -> PathOwner {
+        PathOwner {
+            driver: self.settings.driver.clone(),
+            handle: volume.handle.clone(),
+            role,
+            block,
+        }
+    }
+
     /// Writes the intent of an operation. The record may exist whatever the step returns, so the
     /// volume keeps the intent in either case.
     pub(crate) async fn begin_operation(
@@ -218,7 +243,7 @@ impl<S: StepExecutor> StepContext<S> {
         volume: &mut Volume,
         operation: Operation,
     ) -> Result<(), ProvisionError> {
-        volume.intent = Some(volume.new_intent(operation, clock::now()));
+        volume.intent = Some(volume.new_intent(operation, clock::wall_now()));
         let written = self.write_intent(volume).await;
         // After an error no step has begun. If this removal fails too, recovery removes the intent
         // later.
@@ -293,6 +318,17 @@ impl<S: StepExecutor> StepContext<S> {
             text: record::write(record).map_err(record_write_error)?,
         })
         .await
+    }
+
+    pub(crate) async fn write_format_record(
+        &self,
+        handle: &str,
+        record: &FormatRecord,
+    ) -> Result<(), ProvisionError> {
+        if record.is_empty() {
+            return self.remove_record(FORMATS_DIR, handle).await;
+        }
+        self.write_record(FORMATS_DIR, handle, record).await
     }
 
     /// The record of a volume in an image.

@@ -3,9 +3,11 @@
 mod availability;
 mod crash;
 mod fake;
+mod formatting;
 mod invariants;
 mod lifecycle;
 mod log;
+mod paths;
 mod refusals;
 
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes::CapacityRange;
 use crate::provision::step::Wipe;
 
-pub(crate) const STAGING: &str = "/k/plugins/x/globalmount";
+pub(crate) const STAGING: &str = "/k/plugins/kubernetes.io/csi/csi.diskvitals.io/0af10af10af10af10af10af10af10af10af10af10af10af10af10af10af10af1/globalmount";
 
 pub(crate) fn settings() -> Settings {
     Settings {
@@ -113,7 +115,7 @@ impl Daemon {
         self.engine
             .stage(StageRequest {
                 handle: handle.into(),
-                staging_path: STAGING.into(),
+                staging_path: staging_of(handle),
                 access: writer(),
             })
             .await
@@ -128,7 +130,7 @@ impl Daemon {
     }
 
     pub(crate) async fn unstage(&self, handle: &str) -> Result<(), ProvisionError> {
-        self.engine.unstage(handle.into(), STAGING.into()).await
+        self.engine.unstage(handle.into(), staging_of(handle)).await
     }
 
     pub(crate) async fn grow(
@@ -150,6 +152,26 @@ impl Daemon {
             .await
     }
 }
+
+/// Where the kubelet stages another volume.
+pub(crate) fn staging(number: usize) -> String {
+    format!("/k/plugins/kubernetes.io/csi/csi.diskvitals.io/{number:064x}/globalmount")
+}
+
+/// The path of `scratch` differs, so that it is staged beside another volume.
+fn staging_of(handle: &str) -> String {
+    if handle == "scratch" {
+        staging(3)
+    } else {
+        STAGING.into()
+    }
+}
+
+pub(crate) fn block_target(pod: &str) -> String {
+    format!("/k/plugins/kubernetes.io/csi/volumeDevices/publish/pv/{pod}")
+}
+
+pub(crate) const BLOCK_STAGING: &str = "/k/plugins/kubernetes.io/csi/volumeDevices/staging/pv";
 
 pub(crate) fn target(pod: &str) -> String {
     format!("/k/pods/{pod}/volumes/kubernetes.io~csi/pv/mount")
@@ -185,7 +207,7 @@ pub(crate) fn create_request(name: &str) -> CreateRequest {
 pub(crate) fn publish_request(handle: &str, pod: &str) -> PublishRequest {
     PublishRequest {
         handle: handle.into(),
-        staging_path: Some(STAGING.into()),
+        staging_path: Some(staging_of(handle)),
         target_path: target(pod),
         access: writer(),
         read_only: false,

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+use crate::host::clock;
 use crate::model::provision::{BackingKind, ProvidedVolume, VolumeAccess};
 use crate::provision::error::ProvisionError;
+use crate::provision::record::formatting::FormatAuthorization;
 use crate::provision::step::PoolCapacity;
 
 /// One volume, as callers receive it.
@@ -19,11 +21,18 @@ pub struct VolumeView {
     pub created: Option<Timestamp>,
     pub mkfs_options: String,
     pub accesses: Vec<VolumeAccess>,
+    /// Root's permission for one mkfs; it may have expired.
+    pub(crate) authorization: Option<FormatAuthorization>,
     /// Description of the operation that is running on it.
     pub activity: Option<watch::Receiver<String>>,
 }
 
 impl VolumeView {
+    pub(crate) fn valid_authorization(&self) -> Option<&FormatAuthorization> {
+        let is_valid = |it: &&FormatAuthorization| it.is_valid(clock::now());
+        self.authorization.as_ref().filter(is_valid)
+    }
+
     pub(crate) fn current_activity(&self) -> Option<String> {
         self.activity.as_ref().map(|busy| busy.borrow().clone())
     }

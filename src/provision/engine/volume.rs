@@ -9,9 +9,10 @@ use crate::model::provision::{BackingKind, ProvidedAttachment, ProvidedVolume};
 use crate::provision::engine::settings::StaticVolume;
 use crate::provision::engine::view::VolumeView;
 use crate::provision::error::ProvisionError;
+use crate::provision::record::formatting::FormatRecord;
 use crate::provision::record::{AttachmentsRecord, Intent, Operation, VERSION, VolumeRecord};
 use crate::provision::rules::access;
-use crate::provision::step::{Device, MountedFilesystem};
+use crate::provision::step::{Device, MountedFilesystem, ScanState};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Backing {
@@ -46,6 +47,8 @@ pub(crate) struct Volume {
     pub device: Option<Device>,
     pub staged: Option<ProvidedAttachment>,
     pub published: Vec<ProvidedAttachment>,
+    /// What permits its next mkfs, as stored on disk.
+    pub format: FormatRecord,
     /// Unknown fields of the attachments' record.
     pub unknown_fields: Map<String, Value>,
     /// The intent of the running or interrupted operation, as stored on disk.
@@ -74,6 +77,7 @@ impl Volume {
             device: None,
             staged: None,
             published: Vec::new(),
+            format: FormatRecord::none(handle),
             unknown_fields: Map::new(),
             intent: None,
             exists: true,
@@ -118,6 +122,16 @@ impl Volume {
 
     pub(crate) fn is_published_at(&self, path: &HostPath) -> bool {
         self.published.iter().any(|held| held.path == *path)
+    }
+
+    /// Whether its device is to be read for data in the background.
+    pub(crate) fn is_scanning(&self) -> bool {
+        let unfinished = |scan: &ScanState| !scan.is_complete() && scan.data_at.is_none();
+        self.format.scan.as_ref().is_some_and(unfinished)
+            && self.exists
+            && !self.is_attached()
+            && self.intent.is_none()
+            && self.check_usable().is_ok()
     }
 
     pub(crate) fn attachments(&self) -> impl Iterator<Item = &ProvidedAttachment> {
@@ -251,6 +265,7 @@ impl Volume {
             created: record.map(|record| record.created),
             mkfs_options: record.map_or_else(String::new, |record| record.mkfs_options.clone()),
             accesses: record.map_or_else(Vec::new, |record| record.accesses.clone()),
+            authorization: self.format.authorization.clone(),
             activity,
         }
     }

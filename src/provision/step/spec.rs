@@ -34,7 +34,16 @@ const GROW_SECONDS: u64 = 4 * 3600;
 const WIPE_SECONDS: u64 = 24 * 3600;
 
 impl WorkerRole {
-    pub(crate) const ALL: [WorkerRole; 3] = [WorkerRole::Host, WorkerRole::Lvm, WorkerRole::Tools];
+    /// In the order of the enumeration: `role as usize` is the place in this list.
+    pub(crate) const ALL: [WorkerRole; 3] = {
+        let all = [WorkerRole::Host, WorkerRole::Lvm, WorkerRole::Tools];
+        let mut at = 0;
+        while at < all.len() {
+            assert!(all[at] as usize == at);
+            at += 1;
+        }
+        all
+    };
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -60,6 +69,7 @@ impl Step {
             | Step::FindImage { .. }
             | Step::ResolveDevice { .. }
             | Step::CheckDirectory { .. }
+            | Step::CheckTarget { .. }
             | Step::Bind { .. }
             | Step::BindDevice { .. }
             | Step::RemoveTarget { .. }
@@ -79,7 +89,7 @@ impl Step {
             | Step::ActivateLogicalVolume { .. }
             | Step::DeactivateLogicalVolume { .. } => (Lvm, LVM_CHANGE_SECONDS),
             Step::RemoveLogicalVolume { .. } => (Lvm, WIPE_SECONDS),
-            Step::ProbeContent { .. } => (Tools, PROBE_SECONDS),
+            Step::ProbeContent { .. } | Step::Scan { .. } => (Tools, PROBE_SECONDS),
             Step::Format { .. } | Step::RepeatFormat { .. } | Step::WipeSignatures { .. } => {
                 (Tools, MKFS_SECONDS)
             }
@@ -127,6 +137,7 @@ impl Step {
             Step::ResolveDevice { path } => format!("looking for {path}"),
             Step::CheckDirectory { path, .. } => format!("checking {path}"),
             Step::ProbeContent { device } => format!("probing the content of {device}"),
+            Step::Scan { device, .. } => format!("reading {device} for data"),
             Step::Format {
                 device, fs_type, ..
             }
@@ -138,12 +149,15 @@ impl Step {
             Step::WipeSignatures { device } => {
                 format!("clearing what an interrupted mkfs left on {device}")
             }
-            Step::Mount { device, target, .. } => format!("mounting {device} at {}", target.path),
+            Step::CheckTarget { target } => format!("checking {}", target.place.path),
+            Step::Mount { device, target, .. } => {
+                format!("mounting {device} at {}", target.place.path)
+            }
             Step::Bind { target, .. } | Step::BindDevice { target, .. } => {
-                format!("binding it to {}", target.path)
+                format!("binding it to {}", target.place.path)
             }
             Step::Unmount { target, .. } => format!("unmounting {}", target.path),
-            Step::RemoveTarget { target } => format!("removing {}", target.path),
+            Step::RemoveTarget { target, .. } => format!("removing {}", target.path),
             Step::FindMount { target } => format!("looking up the mount at {}", target.path),
             Step::ListOpeners { .. } => "listing the openers of a mount".to_owned(),
             Step::GrowFilesystem { at, fs_type, .. } => {

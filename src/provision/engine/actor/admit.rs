@@ -18,7 +18,7 @@ use crate::provision::step::StepExecutor;
 /// The action for an admitted request.
 enum Admission {
     Start(String, VolumeJob),
-    /// A recovery of the volume runs. No caller waits for it, so the request waits for its end.
+    /// A recovery of the volume or a part of its scan runs. No caller waits for it, so the request waits for its end.
     Queue(String, VolumeJob),
     /// The response without an operation.
     Respond(Response),
@@ -69,7 +69,11 @@ impl<S: StepExecutor> Actor<S> {
         match request {
             Request::Create(request) => pool::check_request(request).map(drop),
             Request::Operation(_, job) => match job {
-                VolumeJob::Recover | VolumeJob::Create(..) | VolumeJob::Delete => Ok(()),
+                VolumeJob::Recover
+                | VolumeJob::Scan
+                | VolumeJob::AuthorizeFormat(_)
+                | VolumeJob::Create(..)
+                | VolumeJob::Delete => Ok(()),
                 VolumeJob::Expand(request) => request.range.check(),
                 VolumeJob::Stage(request) => {
                     access::check(&request.access)?;
@@ -172,7 +176,7 @@ impl<S: StepExecutor> Actor<S> {
             name: request.name.clone(),
             kind,
             size: 0,
-            created: clock::now(),
+            created: clock::wall_now(),
             mkfs_options: request.mkfs_options.clone(),
             accesses: request.accesses.clone(),
             unknown_fields: serde_json::Map::new(),

@@ -23,13 +23,13 @@ async fn a_hung_step_keeps_its_own_volume_busy_and_no_other() {
     assert!(doing.is_some_and(|doing| doing.contains("publishing it")));
     let stage = StageRequest {
         handle: other.clone(),
-        staging_path: "/k/other".into(),
+        staging_path: staging(2),
         access: writer(),
     };
     daemon.engine.stage(stage).await.unwrap();
     daemon
         .engine
-        .unstage(other.clone(), "/k/other".into())
+        .unstage(other.clone(), staging(2))
         .await
         .unwrap();
     daemon.engine.delete(other).await.unwrap();
@@ -195,7 +195,7 @@ async fn a_hundred_volumes_are_staged_and_published_at_once() {
         let daemon = daemon.clone();
         tokio::spawn(async move {
             let handle = daemon.create(&format!("pvc-{number}")).await.unwrap();
-            let staging_path = format!("/k/staging/{number}");
+            let staging_path = staging(number);
             daemon
                 .engine
                 .stage(StageRequest {

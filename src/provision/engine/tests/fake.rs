@@ -4,6 +4,8 @@
 
 mod steps;
 
+pub(crate) use steps::HIDDEN_AT;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::{Arc, Mutex};
@@ -11,9 +13,11 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use crate::model::path::HostPath;
+use crate::provision::rules::paths;
 use crate::provision::step::{
-    BindSource, Content, Device, DeviceIdentity, LogicalVolume, MountedFilesystem, PoolCapacity,
-    RecordFile, RootedPath, Step, StepError, StepErrorKind, StepExecutor, StepOutput,
+    BindSource, Content, Device, DeviceIdentity, FormatProof, LogicalVolume, MountedFilesystem,
+    OwnedPath, PathOwner, PoolCapacity, RecordFile, RootedPath, ScanState, Step, StepError,
+    StepErrorKind, StepExecutor, StepOutput,
 };
 
 /// What happens to the step with a number, counted from the injection.
@@ -32,6 +36,8 @@ pub(crate) enum InjectedFault {
 pub(crate) enum DiskContent {
     Blank,
     Filesystem(String),
+    /// Somewhere in the middle: the areas of signatures are blank.
+    Hidden,
     /// mkfs was cut off in the middle.
     InterruptedMkfs,
     Foreign,
@@ -82,6 +88,12 @@ pub(crate) struct HostState {
     pub folders: BTreeSet<String>,
     pub mounts: BTreeMap<String, FakeMount>,
     pub targets: BTreeSet<String>,
+    /// The kubelet's records: driver and handle.
+    pub vol_data: BTreeMap<String, (String, String)>,
+    /// The bytes that one part of a scan reads; 0: all.
+    pub scan_part: u64,
+    /// Folders and files that are not empty.
+    pub occupied: BTreeSet<String>,
     /// Where a process sits.
     pub in_use: BTreeSet<String>,
     pub total: u64,
@@ -271,8 +283,37 @@ impl HostState {
         }
     }
 
-    fn mount(&mut self, target: &RootedPath, mount: FakeMount) -> Result<StepOutput, StepError> {
-        let path = HostState::checked_path(target)?;
+    fn is_recorded(&self, place: &RootedPath, owner: &PathOwner) -> Result<bool, StepError> {
+        let record = paths::kubelet_record(place, owner)
+            .map_err(|why| error(StepErrorKind::InvalidPath, why))?;
+        match self.vol_data.get(&record.to_string()) {
+            None => Ok(false),
+            Some((driver, handle)) if (driver, handle) == (&owner.driver, &owner.handle) => {
+                Ok(true)
+            }
+            Some((_, handle)) => Err(error(
+                StepErrorKind::ForeignData,
+                format!("{record} gives it to volume {handle}"),
+            )),
+        }
+    }
+
+    fn check_target(&self, target: &OwnedPath) -> Result<String, StepError> {
+        let path = HostState::checked_path(&target.place)?;
+        if !self.is_recorded(&target.place, &target.owner)? && self.occupied.contains(&path) {
+            return Err(error(
+                StepErrorKind::ForeignData,
+                format!("{path} is not empty"),
+            ));
+        }
+        Ok(path)
+    }
+
+    fn mount(&mut self, target: &OwnedPath, mount: FakeMount) -> Result<StepOutput, StepError> {
+        let path = HostState::checked_path(&target.place)?;
+        if !self.mounts.contains_key(&path) {
+            self.check_target(target)?;
+        }
         match self.mounts.get(&path) {
             Some(there) if there.source == mount.source => {}
             Some(there) => {

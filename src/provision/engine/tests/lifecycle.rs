@@ -29,7 +29,10 @@ pub(crate) fn assert_clean(fake: &FakeHost) {
             world.images,
             world.logical
         );
-        assert!(world.records.is_empty(), "{:?}", world.records);
+        // The record of a static volume's mkfs stays.
+        let is_left = |path: &&String| *path != "/pool/formats/fast.json";
+        let left: Vec<_> = world.records.keys().filter(is_left).collect();
+        assert!(left.is_empty(), "{:?}", world.records);
         assert!(
             world.targets.iter().all(|path| path == STAGING),
             "{:?}",
@@ -214,7 +217,7 @@ async fn a_block_volume_is_bound_as_a_device_and_never_formatted() {
         .engine
         .stage(StageRequest {
             handle: handle.clone(),
-            staging_path: STAGING.into(),
+            staging_path: BLOCK_STAGING.into(),
             access: block.clone(),
         })
         .await
@@ -223,12 +226,14 @@ async fn a_block_volume_is_bound_as_a_device_and_never_formatted() {
         .engine
         .publish(PublishRequest {
             access: block,
+            staging_path: Some(BLOCK_STAGING.into()),
+            target_path: block_target("a"),
             ..publish_request(&handle, "a")
         })
         .await
         .unwrap();
     daemon.host.with_state(|world| {
-        assert!(world.mounts[&target("a")].block);
+        assert!(world.mounts[&block_target("a")].block);
         assert!(
             world
                 .images
@@ -248,8 +253,16 @@ async fn a_block_volume_is_bound_as_a_device_and_never_formatted() {
             .len(),
         1
     );
-    daemon.unpublish(&handle, "a").await.unwrap();
-    daemon.unstage(&handle).await.unwrap();
+    daemon
+        .engine
+        .unpublish(handle.clone(), block_target("a"))
+        .await
+        .unwrap();
+    daemon
+        .engine
+        .unstage(handle.clone(), BLOCK_STAGING.into())
+        .await
+        .unwrap();
     daemon.engine.delete(handle).await.unwrap();
     assert_clean(&daemon.host);
 }

@@ -2,6 +2,8 @@
 
 use super::*;
 
+pub(crate) const HIDDEN_AT: u64 = 200 << 20;
+
 impl HostState {
     /// The first half of the step.
     pub(super) fn execute_half(&mut self, step: Step) {
@@ -235,26 +237,71 @@ impl HostState {
             Step::ProbeContent { device } => {
                 let image = self.by_node(&device).ok_or_else(|| missing(&device))?;
                 Ok(StepOutput::Content(match &image.content {
-                    DiskContent::Blank => Content::Blank,
+                    DiskContent::Blank | DiskContent::Hidden => Content::Blank,
                     DiskContent::Filesystem(fs_type) => Content::Filesystem {
                         fs_type: fs_type.clone(),
                         uuid: None,
                         size: None,
                     },
-                    DiskContent::InterruptedMkfs | DiskContent::Foreign => Content::Foreign {
+                    DiskContent::InterruptedMkfs => Content::Unknown { at: 0 },
+                    DiskContent::Foreign => Content::Foreign {
                         what: "something else".into(),
                     },
                 }))
             }
+            Step::Scan {
+                device,
+                state,
+                tracked,
+            } => {
+                let part = self.scan_part;
+                let image = self.by_node(&device).ok_or_else(|| missing(&device))?;
+                let name = match tracked {
+                    true => image.identity.clone(),
+                    false => state.device.name.clone(),
+                };
+                let found = DeviceIdentity {
+                    size: image.size,
+                    name,
+                };
+                let mut now = if state.device == found && state.data_at.is_none() {
+                    state
+                } else {
+                    ScanState {
+                        device: found,
+                        ..ScanState::default()
+                    }
+                };
+                if image.content == DiskContent::Hidden {
+                    now.data_at = Some(HIDDEN_AT);
+                } else {
+                    let part = if part == 0 { image.size } else { part };
+                    now.position = (now.position + part).min(image.size);
+                }
+                Ok(StepOutput::Scanned(now))
+            }
             Step::Format {
-                device, fs_type, ..
+                device,
+                fs_type,
+                proof,
+                ..
             } => {
                 let image = self.by_node(&device).ok_or_else(|| missing(&device))?;
-                assert_eq!(
-                    image.content,
-                    DiskContent::Blank,
-                    "{device} is formatted and was not blank"
-                );
+                let blank = image.content == DiskContent::Blank;
+                match proof {
+                    FormatProof::New => assert!(blank && !image.used, "{device} is not new"),
+                    FormatProof::Scanned { state, .. } => {
+                        assert!(blank && state.is_complete(), "{device} is not blank");
+                        assert_eq!(state.device.size, image.size);
+                    }
+                    FormatProof::Authorized { .. } => {
+                        let is = |content| image.content == content;
+                        assert!(
+                            blank || is(DiskContent::Hidden) || is(DiskContent::InterruptedMkfs),
+                            "{device} has a signature"
+                        );
+                    }
+                }
                 image.content = DiskContent::Filesystem(fs_type);
                 Ok(StepOutput::Empty)
             }
@@ -287,6 +334,7 @@ impl HostState {
                 image.content = DiskContent::Blank;
                 Ok(StepOutput::Empty)
             }
+            Step::CheckTarget { target } => self.check_target(&target).map(|_| StepOutput::Empty),
             Step::Mount {
                 device,
                 target,
@@ -369,8 +417,11 @@ impl HostState {
                 self.mounts.remove(&path);
                 Ok(StepOutput::Empty)
             }
-            Step::RemoveTarget { target } => {
+            Step::RemoveTarget { target, owner } => {
                 let path = HostState::checked_path(&target)?;
+                if owner.is_some_and(|owner| self.is_recorded(&target, &owner).is_err()) {
+                    return Ok(StepOutput::Empty);
+                }
                 assert!(
                     !self.mounts.contains_key(&path),
                     "{path} is removed while something is mounted there"
