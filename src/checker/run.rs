@@ -1,6 +1,6 @@
 //! The life cycle of one checker process: start, read its output, throttle its reading, end it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;
@@ -115,7 +115,8 @@ pub(crate) fn run(
     } else {
         None
     };
-    let (result, failure_reason) = match invalid.or(monitor.throttle_error) {
+    let refused = refusal(order.filesystem, &monitor.refused);
+    let (result, failure_reason) = match refused.or(invalid).or(monitor.throttle_error) {
         Some(why) => (RunResult::Failed, why),
         None => classify_run(order.filesystem, order.mode, &parsed, &end),
     };
@@ -158,6 +159,8 @@ struct RunMonitor {
     jail_error: Option<String>,
     /// Why it could not be throttled.
     throttle_error: Option<String>,
+    /// System calls that the jail refused.
+    refused: BTreeSet<i32>,
     phase: Option<(Instant, String)>,
 }
 
@@ -176,6 +179,7 @@ impl RunMonitor {
             peak_memory: 0,
             jail_error: None,
             throttle_error: None,
+            refused: BTreeSet::new(),
             phase: None,
         }
     }
@@ -225,12 +229,14 @@ impl RunMonitor {
                 None => usual,
             };
             // If polling fails, the checker is stopped.
+            let output = readable.then(|| jailed.output());
             let stopped = wait(
-                readable.then(|| jailed.output()),
+                output.into_iter().chain(jailed.filter()),
                 Some(stop),
                 tick.min(left),
             )
             .unwrap_or(true);
+            jailed.refuse_calls();
             if stopped {
                 return self.kill(jailed, Termination::Cancelled, &mut buffer);
             }
@@ -241,6 +247,7 @@ impl RunMonitor {
                 Ok(Some(status)) => {
                     self.drain(&mut jailed, &mut buffer);
                     self.jail_error = jailed.setup_error();
+                    self.refused.clone_from(jailed.refused());
                     return (termination(status), None);
                 }
                 // It is not our child, or was already reaped: its exit status is unknown.
@@ -349,7 +356,7 @@ impl RunMonitor {
                     return (Termination::Stuck(jailed.waiting_in()), Some(jailed));
                 }
                 // Only sleeps.
-                Ok(None) => drop(wait(None, None, Duration::from_millis(5))),
+                Ok(None) => drop(wait([], None, Duration::from_millis(5))),
             }
         }
     }
@@ -367,6 +374,21 @@ fn cpu_wait_between(before: &BTreeMap<u32, SchedStat>, now: &BTreeMap<u32, Sched
     since(|thread| thread.waited).saturating_sub(since(|thread| thread.ran))
 }
 
+/// Why a run proves nothing that used system calls which the jail refuses.
+fn refusal(filesystem: Filesystem, numbers: &BTreeSet<i32>) -> Option<String> {
+    let list: Vec<String> = numbers.iter().map(i32::to_string).collect();
+    (!list.is_empty()).then(|| {
+        format!(
+            "{} used a system call that its jail refuses: number {} (`ausyscall {} NUMBER` names \
+             it). No checker of a distribution needs one: verify the program's file and report \
+             its version",
+            filesystem.checker().0,
+            list.join(", "),
+            std::env::consts::ARCH
+        )
+    })
+}
+
 fn termination(status: ExitStatus) -> Termination {
     match (status.code(), status.signal()) {
         (Some(code), _) => Termination::Exited(code),
@@ -375,14 +397,14 @@ fn termination(status: ExitStatus) -> Termination {
 }
 
 /// Whether `stop` requests the end of the run.
-fn wait(
-    output: Option<BorrowedFd<'_>>,
-    stop: Option<BorrowedFd<'_>>,
+fn wait<'a>(
+    others: impl IntoIterator<Item = BorrowedFd<'a>>,
+    stop: Option<BorrowedFd<'a>>,
     time: Duration,
 ) -> nix::Result<bool> {
     let mut fds: Vec<PollFd<'_>> = stop
         .into_iter()
-        .chain(output)
+        .chain(others)
         .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
         .collect();
     let time =
@@ -411,6 +433,17 @@ mod tests {
                 )
             })
             .collect()
+    }
+
+    #[test]
+    fn a_refused_system_call_is_named() {
+        let refusal =
+            |numbers: &[i32]| refusal(Filesystem::Xfs, &numbers.iter().copied().collect());
+        assert_eq!(refusal(&[]), None);
+        let reason = refusal(&[42, 41]).unwrap();
+        assert!(reason.starts_with(
+            "xfs_repair used a system call that its jail refuses: number 41, 42 (`ausyscall "
+        ));
     }
 
     #[test]

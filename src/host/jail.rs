@@ -2,26 +2,34 @@
 //!
 //! In: a program, and the devices (or the one file) that it may read. Out: its process, and its
 //! output as a stream. This file is the caller's side; `child` is the code that our own binary runs
-//! before it becomes the program. Does not depend on filesystems.
+//! before it becomes the program; `syscall_filter` lists the system calls that the program may use.
+//! Does not depend on filesystems.
 //!
 //! As root: a separate mount namespace, all of it read-only, whose /dev has only the devices to be
-//! read, at mode 0440; another user without groups and capabilities; no_new_privs; Landlock, where
-//! the kernel has it; no file can grow (RLIMIT_FSIZE), where the program allows that. Without root:
-//! Landlock and RLIMIT_FSIZE; without both, the program is not started.
+//! read, at mode 0440; a network namespace without interfaces; another user without groups and
+//! capabilities. Always: no_new_privs; Landlock, where the kernel has it; no file can grow
+//! (RLIMIT_FSIZE), where the program allows that; a seccomp filter. Without root and without both
+//! Landlock and RLIMIT_FSIZE, the program is not started.
 
 mod child;
+mod syscall_filter;
+#[cfg(test)]
+mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, pipe2};
@@ -29,6 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::helper::Program;
 use crate::host::process::waiting_in;
+use crate::host::sys;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
@@ -88,14 +97,32 @@ pub(crate) fn is_possible() -> bool {
             .all(|right| caps::has_cap(None, caps::CapSet::Effective, *right).unwrap_or(false))
 }
 
+/// Maximum number of distinct refused calls that are kept of a program.
+const MAX_REFUSED: usize = 8;
+/// Refused calls are answered in batches, so that a flood of them does not block everything else.
+const REFUSED_BATCH: usize = 64;
+
 /// A program in its jail. It is killed when the thread that started it exits.
 #[derive(Debug)]
 pub(crate) struct JailedProcess {
     child: Child,
     group: Pid,
     output: File,
-    /// Errors from before the program started; ends when it starts.
-    setup_error: Option<File>,
+    /// Carries the listener, then errors from before the program started; ends when it starts.
+    setup: UnixStream,
+    setup_error: Vec<u8>,
+    listener: Listener,
+    refused: BTreeSet<i32>,
+}
+
+/// The listener for calls that the filter refuses.
+#[derive(Debug)]
+enum Listener {
+    /// It may still arrive.
+    Expected,
+    Open(OwnedFd),
+    /// There is none, or the program has ended.
+    Absent,
 }
 
 /// `program` is our own binary, with the arguments that lead to `child::enter`.
@@ -107,12 +134,11 @@ pub(crate) fn start(
     args: &[OsString],
 ) -> io::Result<JailedProcess> {
     let (output, output_end) = pipe2(OFlag::O_CLOEXEC)?;
-    let (trouble, trouble_end) = pipe2(OFlag::O_CLOEXEC)?;
+    let (setup, setup_end) = UnixStream::pair()?;
     let errors_end = output_end.try_clone()?;
     // Both are polled, and reads must not block.
-    for end in [&output, &trouble] {
-        nix::fcntl::fcntl(end, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    }
+    nix::fcntl::fcntl(&output, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    setup.set_nonblocking(true)?;
     let child = Command::new(&program.program)
         .args(&program.args)
         .arg(serde_json::to_string(plan)?)
@@ -121,7 +147,7 @@ pub(crate) fn start(
         .env_clear()
         .current_dir("/")
         .process_group(0)
-        .stdin(Stdio::from(trouble_end))
+        .stdin(Stdio::from(OwnedFd::from(setup_end)))
         .stdout(Stdio::from(output_end))
         .stderr(Stdio::from(errors_end))
         .spawn()?;
@@ -130,7 +156,10 @@ pub(crate) fn start(
         child,
         group,
         output: File::from(output),
-        setup_error: Some(File::from(trouble)),
+        setup,
+        setup_error: Vec::new(),
+        listener: Listener::Expected,
+        refused: BTreeSet::new(),
     })
 }
 
@@ -164,12 +193,74 @@ impl JailedProcess {
         }
     }
 
+    /// Readable when a call is to be refused: the program waits for the answer.
+    pub(crate) fn filter(&self) -> Option<BorrowedFd<'_>> {
+        match &self.listener {
+            Listener::Expected => Some(self.setup.as_fd()),
+            Listener::Open(listener) => Some(listener.as_fd()),
+            Listener::Absent => None,
+        }
+    }
+
+    /// Refuses the calls that wait for it.
+    pub(crate) fn refuse_calls(&mut self) {
+        if matches!(self.listener, Listener::Expected) {
+            self.receive_listener();
+        }
+        let Listener::Open(listener) = &self.listener else {
+            return;
+        };
+        for _ in 0..REFUSED_BATCH {
+            // Without a waiting call, `refuse_call` would block.
+            let is_readable = |fds: &[PollFd<'_>]| {
+                let events = fds.first().and_then(PollFd::revents);
+                events.is_some_and(|events| events.contains(PollFlags::POLLIN))
+            };
+            let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+            let answer = match poll(&mut fds, PollTimeout::ZERO) {
+                Ok(0) | Err(Errno::EINTR) => return,
+                Ok(_) if is_readable(&fds) => sys::refuse_call(listener.as_fd()),
+                // The program has ended (POLLHUP).
+                Ok(_) => Err(io::ErrorKind::BrokenPipe.into()),
+                Err(errno) => Err(errno.into()),
+            };
+            match answer {
+                Ok(Some(number)) if self.refused.len() < MAX_REFUSED => {
+                    self.refused.insert(number);
+                }
+                Ok(_) => {}
+                Err(_) => {
+                    self.listener = Listener::Absent;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Numbers of refused system calls. Empty also if the filter has no listener.
+    pub(crate) fn refused(&self) -> &BTreeSet<i32> {
+        &self.refused
+    }
+
+    fn receive_listener(&mut self) {
+        self.listener = match sys::receive_byte(self.setup.as_fd()) {
+            Ok(Some((_, Some(listener)))) => Listener::Open(listener),
+            Ok(Some((byte, None))) => {
+                self.setup_error.push(byte);
+                Listener::Absent
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Listener::Expected,
+            Ok(None) | Err(_) => Listener::Absent,
+        };
+    }
+
     /// Why the program did not start. Called after the process has exited.
     pub(crate) fn setup_error(&mut self) -> Option<String> {
-        let mut text = Vec::new();
+        self.refuse_calls();
         // End of file or an error: there is no more text.
-        self.setup_error.take()?.read_to_end(&mut text).ok();
-        (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
+        self.setup.read_to_end(&mut self.setup_error).ok();
+        (!self.setup_error.is_empty())
+            .then(|| String::from_utf8_lossy(&self.setup_error).into_owned())
     }
 
     /// Sends a signal to the process and all its children. No effect after its exit.

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use nix::libc::sock_filter;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -56,6 +57,9 @@ mod raw {
     // argument (fs/ioctl.c).
     nix::ioctl_readwrite!(fs_freeze, b'X', 119, nix::libc::c_int);
     nix::ioctl_readwrite!(fs_thaw, b'X', 120, nix::libc::c_int);
+    // SECCOMP_IOCTL_NOTIF_RECV and SECCOMP_IOCTL_NOTIF_SEND of linux/seccomp.h.
+    nix::ioctl_readwrite!(seccomp_receive, b'!', 0, nix::libc::seccomp_notif);
+    nix::ioctl_readwrite!(seccomp_send, b'!', 1, nix::libc::seccomp_notif_resp);
 }
 
 /// DM_TABLE_STATUS. `buffer` starts with a struct dm_ioctl; its data_size is set here to the
@@ -374,8 +378,8 @@ fn checked(result: nix::libc::c_long) -> io::Result<nix::libc::c_long> {
 /// A new descriptor that a system call returned, or its error.
 fn owned_fd(result: nix::libc::c_long) -> io::Result<OwnedFd> {
     let fd = i32::try_from(checked(result)?).map_err(|_| io::ErrorKind::InvalidData)?;
-    // SAFETY: the callers pass the result of fsopen, fsmount, open_tree and
-    // landlock_create_ruleset: a new descriptor that has no other owner.
+    // SAFETY: the callers pass the result of fsopen, fsmount, open_tree, landlock_create_ruleset or
+    // seccomp, or what recvmsg received: a new descriptor that has no other owner.
     Ok(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) })
 }
 
@@ -459,9 +463,10 @@ pub(crate) fn move_mount(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::R
     .map(drop)
 }
 
-/// Landlock (landlock(7), since 5.13): this process and its children may change or create no file,
-/// except `writable`. Needs no_new_privs.
-pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()> {
+/// Landlock (landlock(7), since 5.13): this thread and its children may change or create no file,
+/// except `writable`. Where the kernel has it, they may not use TCP (6.7), nor reach abstract
+/// sockets or send signals to processes outside (6.12). Needs no_new_privs.
+pub(crate) fn restrict_by_landlock(writable: Option<BorrowedFd<'_>>) -> io::Result<()> {
     const VERSION: u32 = 1;
     const PATH_BENEATH: u32 = 1;
     const WRITE_FILE: u64 = 1 << 1;
@@ -469,6 +474,8 @@ pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()>
     const REMOVE_AND_MAKE: u64 = 0x1ff0;
     const REFER: u64 = 1 << 13;
     const TRUNCATE: u64 = 1 << 14;
+    const BIND_AND_CONNECT_TCP: u64 = 3;
+    const ABSTRACT_SOCKETS_AND_SIGNALS: u64 = 3;
     /// struct landlock_path_beneath_attr.
     #[repr(C, packed)]
     struct PathBeneathAttr {
@@ -485,18 +492,22 @@ pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()>
             VERSION,
         )
     })?;
-    let newer = [(2, REFER), (3, TRUNCATE)]
-        .iter()
-        .filter(|(since, _)| version >= *since)
-        .fold(0, |all, (_, right)| all | right);
-    let handled: u64 = WRITE_FILE | REMOVE_AND_MAKE | newer;
-    // SAFETY: the first member of struct landlock_ruleset_attr, and its size; older programs pass
-    // shorter structs too.
+    let since = |first, rights| if version >= first { rights } else { 0 };
+    let handled = WRITE_FILE | REMOVE_AND_MAKE | since(2, REFER) | since(3, TRUNCATE);
+    // struct landlock_ruleset_attr: files, network, scopes. An older kernel has a shorter struct,
+    // and accepts zeros beyond it.
+    let attr: [u64; 3] = [
+        handled,
+        since(4, BIND_AND_CONNECT_TCP),
+        since(6, ABSTRACT_SOCKETS_AND_SIGNALS),
+    ];
+    // SAFETY: the array has the struct's layout and the passed size, and is only read, during the
+    // call.
     let rules = owned_fd(unsafe {
         nix::libc::syscall(
             nix::libc::SYS_landlock_create_ruleset,
-            &raw const handled,
-            size_of::<u64>(),
+            &raw const attr,
+            size_of_val(&attr),
             0_u32,
         )
     })?;
@@ -526,6 +537,90 @@ pub(crate) fn forbid_writing(writable: Option<BorrowedFd<'_>>) -> io::Result<()>
         )
     })
     .map(drop)
+}
+
+/// A seccomp filter for this thread and its children, with a listener for its notifications
+/// (seccomp(2), since 5.0). Needs no_new_privs.
+pub(crate) fn filter_with_listener(filter: &[sock_filter]) -> io::Result<OwnedFd> {
+    let program = filter_program(filter)?;
+    // SAFETY: the struct points to `filter` and has its length; both are only read, during the
+    // call. The result is a new descriptor.
+    owned_fd(unsafe {
+        nix::libc::syscall(
+            nix::libc::SYS_seccomp,
+            nix::libc::SECCOMP_SET_MODE_FILTER,
+            nix::libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            &raw const program,
+        )
+    })
+}
+
+/// A seccomp filter by prctl(2), which other filters permit more often than seccomp(2).
+pub(crate) fn filter_without_listener(filter: &[sock_filter]) -> io::Result<()> {
+    let program = filter_program(filter)?;
+    // SAFETY: as for `filter_with_listener`.
+    let result = unsafe {
+        nix::libc::prctl(
+            nix::libc::PR_SET_SECCOMP,
+            nix::libc::c_ulong::from(nix::libc::SECCOMP_MODE_FILTER),
+            &raw const program,
+        )
+    };
+    checked(result.into()).map(drop)
+}
+
+/// Points to `filter`, which the kernel only reads.
+fn filter_program(filter: &[sock_filter]) -> io::Result<nix::libc::sock_fprog> {
+    Ok(nix::libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        filter: filter.as_ptr().cast_mut(),
+    })
+}
+
+/// Lets a call fail with ENOSYS for which `listener` is readable. Out: its number, or None if its
+/// caller was killed.
+pub(crate) fn refuse_call(listener: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    let is_gone = |errno: &nix::errno::Errno| *errno == nix::errno::Errno::ENOENT;
+    // SAFETY: a struct of integers; the kernel requires zeros.
+    let mut call: nix::libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one struct of its own layout (libc's; the size is part of the
+    // request number), which is borrowed mutably for the call.
+    match unsafe { raw::seccomp_receive(listener.as_raw_fd(), &raw mut call) } {
+        Err(errno) if is_gone(&errno) => return Ok(None),
+        result => result?,
+    };
+    let mut answer = nix::libc::seccomp_notif_resp {
+        id: call.id,
+        val: 0,
+        error: -nix::libc::ENOSYS,
+        flags: 0,
+    };
+    // SAFETY: as above.
+    match unsafe { raw::seccomp_send(listener.as_raw_fd(), &raw mut answer) } {
+        Err(errno) if is_gone(&errno) => Ok(None),
+        result => result.map(|_| Some(call.data.nr)).map_err(io::Error::from),
+    }
+}
+
+/// One byte from a stream socket, with the descriptor that came with it. None: the end.
+pub(crate) fn receive_byte(socket: BorrowedFd<'_>) -> io::Result<Option<(u8, Option<OwnedFd>)>> {
+    use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+    let mut byte = [0];
+    let mut control = nix::cmsg_space!(std::os::fd::RawFd);
+    let mut parts = [io::IoSliceMut::new(&mut byte)];
+    let message = recvmsg::<()>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut control),
+        MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT,
+    )?;
+    let is_end = message.bytes == 0;
+    let fd = message.cmsgs()?.find_map(|part| match part {
+        ControlMessageOwned::ScmRights(fds) => fds.first().copied(),
+        _ => None,
+    });
+    let fd = fd.map(|fd| owned_fd(fd.into())).transpose()?;
+    Ok((!is_end).then_some((byte[0], fd)))
 }
 
 /// Sends a command that transfers no data. Out: the controller's status; 0 is success.
@@ -560,10 +655,26 @@ pub(crate) fn fsid_bytes(fsid: nix::libc::fsid_t) -> [u8; 8] {
     unsafe { std::mem::transmute(fsid) }
 }
 
-/// mallopt(3), M_ARENA_MAX.
-pub(crate) fn limit_arenas(most: i32) {
+/// mallopt(3): the number of heaps, and from which size on an allocation is a mapping of its own.
+pub(crate) fn configure_malloc(arenas: i32, mapped_from: i32) {
     // SAFETY: mallopt takes two integers and is called before any other thread runs.
-    unsafe { nix::libc::mallopt(nix::libc::M_ARENA_MAX, most) };
+    unsafe {
+        nix::libc::mallopt(nix::libc::M_ARENA_MAX, arenas);
+        nix::libc::mallopt(nix::libc::M_MMAP_THRESHOLD, mapped_from);
+    }
+}
+
+/// Bytes that the program holds, in malloc's heaps and in mappings of their own (mallinfo2(3)).
+pub(crate) fn allocated_bytes() -> usize {
+    // SAFETY: mallinfo2 has no arguments and takes malloc's own locks.
+    let info = unsafe { nix::libc::mallinfo2() };
+    info.uordblks + info.hblkhd
+}
+
+/// Gives whole free pages of the heaps back, unless they are locked (malloc_trim(3)).
+pub(crate) fn trim_heaps() {
+    // SAFETY: malloc_trim takes an integer and malloc's own locks.
+    unsafe { nix::libc::malloc_trim(0) };
 }
 
 /// Registers `fd` with tokio for reading.

@@ -4,8 +4,8 @@
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, IoSlice, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -16,9 +16,11 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod, umask};
 use nix::unistd::{Gid, Uid, chown, dup, dup2_stdin, getppid, setgroups, setresgid, setresuid};
 
+use crate::host::jail::syscall_filter::{self, FilterInput};
 use crate::host::jail::{DeviceNode, IMAGE_PATH, Isolation, JailSpec};
 use crate::host::sys;
 use crate::model::causes::with_causes;
@@ -54,13 +56,13 @@ enum JailError {
 }
 
 /// The main function of the jail process, until it becomes the program. Its standard input is a
-/// pipe to which it writes errors.
+/// socket to which it sends the listener for refused calls, and writes errors.
 pub fn enter(args: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok(trouble) = dup(std::io::stdin()) else {
         return ExitCode::FAILURE;
     };
     let Err(error) = confine(args, &trouble);
-    // The reader may have closed the pipe.
+    // The reader may have closed the socket.
     File::from(trouble)
         .write_all(with_causes(&error).as_bytes())
         .ok();
@@ -99,7 +101,7 @@ fn confine(
         drop_privileges(cell)?;
     }
     nix::sys::prctl::set_no_new_privs().map_err(call("setting no_new_privs"))?;
-    match sys::forbid_writing(Some(null.as_fd())) {
+    match sys::restrict_by_landlock(Some(null.as_fd())) {
         Ok(()) => {}
         // The kernel has no Landlock, or it is disabled: the other restrictions hold without it, if
         // there are any.
@@ -109,7 +111,7 @@ fn confine(
                     error.raw_os_error().map(Errno::from_raw),
                     Some(Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EPERM)
                 ) => {}
-        Err(error) => return Err(JailError::Io("forbidding it to write (Landlock)", error)),
+        Err(error) => return Err(JailError::Io("restricting it by Landlock", error)),
     }
     // Set after the change of user, which clears it (prctl(2)).
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(call("binding its life to ours"))?;
@@ -129,10 +131,37 @@ fn confine(
     for (resource, limit) in limits {
         setrlimit(resource, limit, limit).map_err(call("setting its limits"))?;
     }
+    filter_system_calls(trouble)
+        .map_err(|error| JailError::Io("filtering its system calls (seccomp)", error))?;
     Err(JailError::Start(
         command.to_string_lossy().into_owned(),
         program.exec(),
     ))
+}
+
+/// Restricts this process to the calls of `syscall_filter`, and sends the listener for refused calls
+/// over `socket`. Without a listener if the kernel has none (before 5.0), a container's own filter
+/// has one, or a filter refuses seccomp(2) (`@system-service` of systemd before 254).
+pub(super) fn filter_system_calls(socket: &OwnedFd) -> io::Result<()> {
+    let filter = |listener| {
+        syscall_filter::filter(FilterInput {
+            pid: std::process::id(),
+            socket: socket.as_raw_fd().unsigned_abs(),
+            listener,
+        })
+    };
+    let Ok(listener) = sys::filter_with_listener(&filter(true)) else {
+        return sys::filter_without_listener(&filter(false));
+    };
+    let fds = [listener.as_raw_fd()];
+    sendmsg::<()>(
+        socket.as_raw_fd(),
+        &[IoSlice::new(&[0])],
+        &[ControlMessage::ScmRights(&fds)],
+        MsgFlags::empty(),
+        None,
+    )?;
+    Ok(())
 }
 
 /// E2FSCK_CONFIG: an /etc/e2fsck.conf could change its output, and make it write a log.
@@ -148,8 +177,15 @@ fn program(command: &OsString, args: impl Iterator<Item = OsString>) -> Command 
     program
 }
 
-/// Enters a read-only mount namespace of its own, whose /dev has the nodes of the jail.
+/// Enters a network namespace without interfaces, and a read-only mount namespace of its own, whose
+/// /dev has the nodes of the jail.
 fn isolate(cell: &Isolation, command: &Path) -> Result<(), JailError> {
+    match unshare(CloneFlags::CLONE_NEWNET) {
+        // The kernel has no such namespaces, or no more of them (user.max_net_namespaces): the
+        // filter refuses sockets as well.
+        Ok(()) | Err(Errno::EINVAL | Errno::ENOSPC) => {}
+        Err(errno) => return Err(JailError::Syscall("leaving the network", errno)),
+    }
     let keep: Vec<&Path> = cell
         .image
         .iter()

@@ -262,7 +262,7 @@ impl Freezer {
     }
 
     async fn start_helper(&self, order: FreezeRequest) -> Result<Helper, HelperError> {
-        let mut helper = Helper::start(&self.program).await?;
+        let mut helper = Helper::start_urgent(&self.program).await?;
         helper
             .send(&FreezerRequest::Freeze {
                 order,
@@ -414,7 +414,7 @@ impl Freezer {
     /// Sends one request to a separate helper.
     async fn request(&self, request: &FreezerRequest) -> Result<FreezerEvent, RequestError> {
         let response = async {
-            let mut helper = Helper::start(&self.program).await?;
+            let mut helper = Helper::start_urgent(&self.program).await?;
             helper.send(request).await?;
             helper.recv::<FreezerEvent>().await
         };

@@ -178,7 +178,9 @@ pub(crate) const E2FSCK_ABORTED: &str = "e2fsck: aborted";
 /// Errors of the device: no evidence about the filesystem. `(Invalid argument)`: the seek position
 /// does not exist, since the device has become smaller or was removed (blkdev_llseek(),
 /// block/fops.c). The library's own message is `Invalid argument passed to ext2 library`.
-const DEVICE_ERRORS: [&str; 8] = [
+const DEVICE_ERRORS: [&str; 9] = [
+    // A system call that the jail refused.
+    "Function not implemented",
     "Input/output error",
     "(Invalid argument)",
     "resulted in short read",

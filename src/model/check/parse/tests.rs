@@ -315,6 +315,27 @@ fn an_unresponsive_device_is_a_failure_and_no_problem() {
         "e2fsck: No such file or directory while trying to open /dev/sdq"
     ));
     assert!(failure(Ext4, "e2fsck: aborted"));
+    assert!(failure(
+        Ext4,
+        "Error reading block 33 (Function not implemented).  Ignore error? no"
+    ));
+    // A name is no message.
+    for (filesystem, line) in [
+        (
+            Ext4,
+            "Entry 'Function not implemented' in / (2) has deleted/unused inode 12.  Clear? no",
+        ),
+        (
+            Xfs,
+            "entry \"Function not implemented\" in directory inode 128 references free inode 131",
+        ),
+        (
+            Btrfs,
+            "unresolved ref dir 256 index 2 namelen 3 name ERROR: Function not implemented",
+        ),
+    ] {
+        assert!(!failure(filesystem, line), "{line}");
+    }
     for words in [
         "xfs_repair: /dev/loop0 contains a mounted and writable filesystem",
         "fatal error -- couldn't initialize XFS library",
@@ -323,12 +344,14 @@ fn an_unresponsive_device_is_a_failure_and_no_problem() {
         "superblock read failed, offset 167772160, size 131072, ag 2, rval 0",
         ".......................Sorry, could not find valid secondary superblock",
         "xfs_repair: read failed: Input/output error",
+        "xfs_repair: cannot open /dev/loop0: Function not implemented",
     ] {
         assert!(failure(Xfs, words), "{words}");
     }
     for words in [
         "No valid Btrfs found on /dev/sdb",
         "ERROR: cannot open file system",
+        "ERROR: cannot read device /dev/sdb: Function not implemented",
         "ERROR: /dev/sdb is currently mounted, use --force if you really intend to check the filesystem",
     ] {
         assert!(failure(Btrfs, words), "{words}");

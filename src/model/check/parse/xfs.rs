@@ -11,7 +11,9 @@ use crate::model::check::parse::problem_collector::ProblemCollector;
 const MAX_INODES: usize = 200_000;
 
 /// Messages about the device, not about its content.
-const FAILURES: [&str; 9] = [
+const FAILURES: [&str; 10] = [
+    // A system call that the jail refused.
+    "Function not implemented",
     "fatal error -- ",
     "Sorry, could not find valid secondary superblock",
     " contains a mounted ",
