@@ -298,6 +298,24 @@ impl Client {
         self.call(self.admin().acknowledge_finding(request)).await
     }
 
+    pub(crate) async fn authorize_format(
+        &self,
+        handle: &str,
+        revoke: bool,
+    ) -> Result<wire::FormatAuthorization, ClientError> {
+        let handle = handle.to_owned();
+        let request = wire::AuthorizeFormatRequest { handle, revoke };
+        self.call(self.admin().authorize_format(request)).await
+    }
+
+    pub(crate) async fn format_authorizations(
+        &self,
+    ) -> Result<wire::ListFormatAuthorizationsResponse, ClientError> {
+        let request = wire::ListFormatAuthorizationsRequest {};
+        self.call(self.admin().list_format_authorizations(request))
+            .await
+    }
+
     pub(crate) async fn unacknowledge(&self, finding: &str) -> Result<wire::Finding, ClientError> {
         let finding_id = finding.to_owned();
         let request = wire::UnacknowledgeFindingRequest { finding_id };

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use crate::api::node_facts::NodeFacts;
 use crate::api::{API_REVISION, wire};
+use crate::host::clock;
 use crate::model::advice::{Action, Advice};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use crate::model::finding::{Evidence, Finding, Health, Severity, Status, Subject};
@@ -23,7 +24,12 @@ use crate::model::volume::{
 };
 use crate::state::handle::{Change, ChangeKind, ChangedItem};
 
+/// A time of the snapshot, as the wall clock has it.
 pub(crate) fn time(at: Timestamp) -> prost_types::Timestamp {
+    wall_time(clock::wall(at))
+}
+
+pub(crate) fn wall_time(at: Timestamp) -> prost_types::Timestamp {
     // The wire format requires nanoseconds that count forward, also before 1970.
     let (seconds, nanos) = (at.as_second(), at.subsec_nanosecond());
     if nanos < 0 {

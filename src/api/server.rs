@@ -7,17 +7,17 @@
 
 mod admin;
 mod attachments;
+mod byte_quota;
 mod caller;
 mod checks;
 pub mod cleanup;
-mod connection_quota;
 mod connectivity;
 mod csi_volume;
 mod incoming;
 mod inventory;
 mod listen;
 mod paging;
-mod response_quota;
+mod quota;
 mod storage;
 mod volumes;
 mod watch;
@@ -33,16 +33,15 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
 use crate::api::server::admin::AdminService;
-use crate::api::server::caller::{caller_uid, may_call_agent};
+use crate::api::server::byte_quota::ByteQuotaService;
+use crate::api::server::caller::AgentAccess;
 use crate::api::server::checks::ChecksService;
 use crate::api::server::cleanup::{Cleaner, CleanupBackend};
-use crate::api::server::connection_quota::UidQuota;
 use crate::api::server::incoming::QuotaIncoming;
 use crate::api::server::inventory::InventoryService;
-use crate::api::server::response_quota::ResponseQuotaService;
+use crate::api::server::quota::{ConnectionQuota, UidQuota};
 use crate::api::server::storage::StorageService;
 use crate::api::server::volumes::VolumesService;
-use crate::api::status;
 use crate::api::wire::DESCRIPTORS;
 use crate::api::wire::admin_server::AdminServer;
 use crate::api::wire::checks_server::ChecksServer;
@@ -54,7 +53,12 @@ use crate::provision::engine::Engine;
 use crate::state::handle::Handle;
 
 pub use crate::api::node_facts::NodeFacts;
+pub use crate::api::server::caller::AgentCallers;
 pub use crate::api::server::listen::{SocketAccess, bind};
+
+const HEADER_BYTES: u32 = 2 << 10;
+/// HTTP/2's default window (RFC 9113, 6.9.2). hyper's own is 1 MiB for each connection.
+const WINDOW_BYTES: u32 = (64 << 10) - 1;
 
 /// Limits on clients' use of resources. The defaults are for production; tests use shorter ones.
 #[derive(Clone, Debug)]
@@ -63,9 +67,10 @@ pub struct Limits {
     pub connections: usize,
     pub connections_per_uid: usize,
     pub streams_per_connection: u32,
-    /// Responses in flight, counted like connections. A page has at most 256 KiB.
-    pub responses: usize,
-    pub responses_per_uid: usize,
+    /// Memory of requests and responses on both sockets, counted like connections. A page of a
+    /// response has at most 256 KiB.
+    pub bytes: usize,
+    pub bytes_per_uid: usize,
     /// Watches are counted like connections.
     pub watchers: usize,
     pub watchers_per_uid: usize,
@@ -82,20 +87,21 @@ pub struct Limits {
     pub stalled_watcher_timeout: Duration,
     /// Time in which connections may finish their calls at shutdown.
     pub drain_timeout: Duration,
-    /// Largest request, in bytes.
+    /// Largest request, in bytes. The largest real ones, with parameters and mount options, have a
+    /// few KiB; unfinished ones of all streams wait in memory.
     pub max_message_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            connections: 256,
-            connections_per_uid: 64,
-            streams_per_connection: 64,
-            responses: 1024,
-            responses_per_uid: 256,
-            watchers: 256,
-            watchers_per_uid: 64,
+            connections: 96,
+            connections_per_uid: 32,
+            streams_per_connection: 32,
+            bytes: 6 << 20,
+            bytes_per_uid: 3 << 20,
+            watchers: 96,
+            watchers_per_uid: 32,
             preface_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(10),
             agent_request_timeout: Duration::from_secs(90),
@@ -103,8 +109,14 @@ impl Default for Limits {
             keepalive_timeout: Duration::from_secs(10),
             stalled_watcher_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(2),
-            max_message_bytes: 4 << 20,
+            max_message_bytes: 64 << 10,
         }
+    }
+}
+
+impl Limits {
+    fn byte_quota(&self) -> UidQuota {
+        UidQuota::new(self.bytes, self.bytes_per_uid)
     }
 }
 
@@ -124,9 +136,11 @@ pub enum ServeError {
 pub struct Server {
     handle: Handle,
     node: Arc<NodeFacts>,
-    /// The uids besides 0 that may call on the agent's socket; they change with the configuration.
-    allow_uids: signal::Receiver<Vec<u32>>,
+    /// They change with the configuration.
+    agent_callers: signal::Receiver<AgentCallers>,
     limits: Limits,
+    /// The memory of calls on both sockets.
+    bytes: UidQuota,
     /// Removes stale mounts.
     cleaner: Option<Cleaner>,
     /// Provides this node's own volumes, under the name of a CSI driver.
@@ -134,19 +148,29 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(handle: Handle, node: NodeFacts, allow_uids: signal::Receiver<Vec<u32>>) -> Server {
+    pub fn new(
+        handle: Handle,
+        node: NodeFacts,
+        agent_callers: signal::Receiver<AgentCallers>,
+    ) -> Server {
+        let limits = Limits::default();
         Server {
             handle,
             node: Arc::new(node),
-            allow_uids,
-            limits: Limits::default(),
+            agent_callers,
+            bytes: limits.byte_quota(),
+            limits,
             cleaner: None,
             volumes: None,
         }
     }
 
     pub fn with_limits(self, limits: Limits) -> Server {
-        Server { limits, ..self }
+        Server {
+            bytes: limits.byte_quota(),
+            limits,
+            ..self
+        }
     }
 
     /// Without a clean-up backend, ForceCleanup is refused.
@@ -209,8 +233,10 @@ impl Server {
         stopped: &signal::Receiver<bool>,
         cut: &signal::Receiver<bool>,
     ) -> Result<(), ServeError> {
-        let admin = AdminServer::new(AdminService::new(self.handle.clone(), self.cleaner.clone()))
-            .max_decoding_message_size(self.limits.max_message_bytes);
+        let engine = self.volumes.as_ref().map(|(engine, _)| engine.clone());
+        let admin = AdminService::new(self.handle.clone(), self.cleaner.clone(), engine);
+        let admin =
+            AdminServer::new(admin).max_decoding_message_size(self.limits.max_message_bytes);
         let checks = ChecksServer::new(ChecksService::new(self.handle.clone()))
             .max_decoding_message_size(self.limits.max_message_bytes);
         let reflection = || {
@@ -220,7 +246,7 @@ impl Server {
         };
         let router = self
             .transport(self.limits.request_timeout)
-            .layer(self.response_quota_layer())
+            .layer(self.byte_quota_layer())
             .add_service(self.inventory_service(stopped))
             .add_service(admin)
             .add_service(checks)
@@ -231,7 +257,7 @@ impl Server {
                     .build_v1alpha()
                     .map_err(ServeError::Reflection)?,
             );
-        let (incoming, socket) = self.incoming(listener, cut);
+        let (incoming, socket) = self.incoming(listener, None, cut);
         let served = router.serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()));
         served
             .await
@@ -239,7 +265,7 @@ impl Server {
     }
 
     /// Serves the agent's socket: the services for the CSI shim, which include this node's own
-    /// volumes. It is for uid 0 and the configured uids; each call is checked.
+    /// volumes. It is for uid 0 and the configured callers; each call is checked.
     async fn serve_agent(
         &self,
         listener: Listener,
@@ -247,32 +273,31 @@ impl Server {
         stopped: &signal::Receiver<bool>,
         cut: &signal::Receiver<bool>,
     ) -> Result<(), ServeError> {
-        let allowed = self.allow_uids.clone();
-        let gate = tonic::service::interceptor::InterceptorLayer::new(
-            move |request: tonic::Request<()>| {
-                let uid = caller_uid(request.extensions());
-                if may_call_agent(uid, &allowed.borrow()) {
-                    Ok(request)
-                } else {
-                    Err(status::denied("call on the agent's socket", uid))
-                }
-            },
-        );
+        let gate = |needed, what| {
+            let callers = self.agent_callers.clone();
+            tonic::service::interceptor::InterceptorLayer::new(move |request: tonic::Request<()>| {
+                let callers = callers.borrow();
+                callers.require(needed, request.extensions(), what)?;
+                Ok(request)
+            })
+        };
         let storage = StorageServer::new(StorageService::new(self.handle.clone()))
             .max_decoding_message_size(self.limits.max_message_bytes);
         let volumes = self.volumes.clone().map(|(engine, driver)| {
             let service = VolumesService::new(engine, driver, self.handle.clone());
-            VolumesServer::new(service).max_decoding_message_size(self.limits.max_message_bytes)
+            let server = VolumesServer::new(service)
+                .max_decoding_message_size(self.limits.max_message_bytes);
+            tower::Layer::layer(&gate(AgentAccess::Full, "use this node's volumes"), server)
         });
         let router = self
             .transport(self.limits.agent_request_timeout)
-            .layer(gate)
-            .layer(self.response_quota_layer())
+            .layer(gate(AgentAccess::Read, "call on the agent's socket"))
+            .layer(self.byte_quota_layer())
             .add_service(self.inventory_service(stopped))
             .add_service(storage)
             .add_service(health_service(health))
             .add_optional_service(volumes);
-        let (incoming, socket) = self.incoming(listener, cut);
+        let (incoming, socket) = self.incoming(listener, Some(self.agent_callers.clone()), cut);
         let served = router.serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()));
         served
             .await
@@ -296,30 +321,35 @@ impl Server {
             .max_encoding_message_size(usize::MAX)
     }
 
+    fn byte_quota_layer<S>(
+        &self,
+    ) -> impl tower::Layer<S, Service = ByteQuotaService<S>> + Clone + use<S> {
+        let quota = self.bytes.clone();
+        tower::layer::layer_fn(move |inner| ByteQuotaService::new(inner, quota.clone()))
+    }
+
     fn transport(&self, request: Duration) -> tonic::transport::Server {
         tonic::transport::Server::builder()
             .timeout(request)
             .max_concurrent_streams(self.limits.streams_per_connection)
             .http2_keepalive_interval(Some(self.limits.keepalive_interval))
             .http2_keepalive_timeout(Some(self.limits.keepalive_timeout))
-            // Headers of gRPC calls are small. HPACK state is per connection.
-            .http2_max_header_list_size(16 * 1024)
-    }
-
-    fn response_quota_layer<S>(
-        &self,
-    ) -> impl tower::Layer<S, Service = ResponseQuotaService<S>> + Clone + use<S> {
-        let shares = UidQuota::new(self.limits.responses, self.limits.responses_per_uid);
-        tower::layer::layer_fn(move |inner| ResponseQuotaService::new(inner, shares.clone()))
+            // What a connection receives before a handler reads it: one largest request.
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            // Headers of gRPC calls have some hundred bytes, and are in memory before a call is counted.
+            .http2_max_header_list_size(HEADER_BYTES)
     }
 
     fn incoming(
         &self,
         listener: Listener,
+        allowed: Option<signal::Receiver<AgentCallers>>,
         cut: &signal::Receiver<bool>,
     ) -> (QuotaIncoming, SocketGuard) {
         let (incoming, guard) = listener.into_incoming();
         let quota = UidQuota::new(self.limits.connections, self.limits.connections_per_uid);
+        let quota = ConnectionQuota::new(quota, allowed);
         let incoming =
             QuotaIncoming::new(incoming, quota, self.limits.preface_timeout, cut.clone());
         (incoming, guard)

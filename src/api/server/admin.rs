@@ -1,4 +1,5 @@
-//! The Admin service: acknowledgements, refreshes, self-tests and clean-ups, for uid 0 only.
+//! The Admin service: acknowledgements, refreshes, self-tests, clean-ups and authorizations to format,
+//! for uid 0 only.
 
 use tonic::{Request, Response, Status};
 
@@ -16,18 +17,45 @@ use crate::model::path::HostPath;
 use crate::model::smart::SelfTestKind;
 use crate::model::snapshot::Snapshot;
 use crate::model::source_update::SourceRequest as RefreshTarget;
+use crate::provision::engine::{Engine, VolumeView};
+use crate::provision::error::ProvisionError;
 use crate::state::handle::Handle;
 
 pub(crate) struct AdminService {
     handle: Handle,
     /// None: this daemon cannot unmount.
     cleaner: Option<Cleaner>,
+    /// None: this daemon provides no volumes.
+    engine: Option<Engine>,
 }
 
 impl AdminService {
-    pub(crate) fn new(handle: Handle, cleaner: Option<Cleaner>) -> AdminService {
-        AdminService { handle, cleaner }
+    pub(crate) fn new(
+        handle: Handle,
+        cleaner: Option<Cleaner>,
+        engine: Option<Engine>,
+    ) -> AdminService {
+        AdminService {
+            handle,
+            cleaner,
+            engine,
+        }
     }
+
+    fn engine(&self) -> Result<&Engine, Status> {
+        let missing = || failed_precondition("this daemon provides no volumes");
+        self.engine.as_ref().ok_or_else(missing)
+    }
+}
+
+/// None without one that is still valid.
+fn format_authorization(volume: &VolumeView) -> Option<wire::FormatAuthorization> {
+    let authorization = volume.valid_authorization()?;
+    Some(wire::FormatAuthorization {
+        handle: volume.provided.handle.clone(),
+        device: authorization.device.to_string(),
+        expires: Some(convert::time(authorization.expires())),
+    })
 }
 
 #[tonic::async_trait]
@@ -123,6 +151,39 @@ impl wire::admin_server::Admin for AdminService {
             .await?;
         Ok(Response::new(wire::StartSelfTestResponse {
             drive_id: drive_id.to_string(),
+        }))
+    }
+
+    async fn authorize_format(
+        &self,
+        request: Request<wire::AuthorizeFormatRequest>,
+    ) -> Result<Response<wire::FormatAuthorization>, Status> {
+        authorize_change(&request, "authorize formatting")?;
+        let wire::AuthorizeFormatRequest { handle, revoke } = request.into_inner();
+        required("handle", &handle, MAX_QUERY)?;
+        let engine = self.engine()?;
+        engine.authorize_format(handle.clone(), revoke).await?;
+        let view = engine.view();
+        let none = wire::FormatAuthorization {
+            handle: handle.clone(),
+            ..Default::default()
+        };
+        let answer = format_authorization(view.find(&handle)?).unwrap_or(none);
+        Ok(Response::new(answer))
+    }
+
+    async fn list_format_authorizations(
+        &self,
+        request: Request<wire::ListFormatAuthorizationsRequest>,
+    ) -> Result<Response<wire::ListFormatAuthorizationsResponse>, Status> {
+        authorize_change(&request, "list authorizations to format")?;
+        let view = self.engine()?.view();
+        if let Some(why) = &view.records_error {
+            return Err(ProvisionError::Unavailable(why.clone()).into());
+        }
+        let authorizations = view.volumes.values().filter_map(format_authorization);
+        Ok(Response::new(wire::ListFormatAuthorizationsResponse {
+            authorizations: authorizations.collect(),
         }))
     }
 

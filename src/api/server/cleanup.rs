@@ -256,6 +256,7 @@ impl CleanupRun {
             CleanupAction::Remove { path } | CleanupAction::RemoveIfEmpty { path } => {
                 Step::RemoveTarget {
                     target: self.rooted(path),
+                    owner: None,
                 }
             }
             CleanupAction::Detach { image } => Step::DetachImage {

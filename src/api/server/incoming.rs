@@ -16,7 +16,7 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
 use crate::api::client::tracked_stream::{GuardedStream, StreamGuard};
-use crate::api::server::connection_quota::{QuotaPermit, UidQuota};
+use crate::api::server::quota::{ConnectionQuota, QuotaPermit};
 use crate::host::listen::Incoming;
 
 /// Length of `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n` (RFC 9113, 3.4).
@@ -27,7 +27,7 @@ const TIMEOUT_SLICES: u32 = 5;
 
 pub(crate) struct QuotaIncoming {
     incoming: Incoming<UnixListener>,
-    quota: UidQuota,
+    quota: ConnectionQuota,
     preface: Duration,
     cancel: watch::Receiver<bool>,
     /// True while connections are refused: the refusal is logged once, not per connection.
@@ -37,7 +37,7 @@ pub(crate) struct QuotaIncoming {
 impl QuotaIncoming {
     pub(crate) fn new(
         incoming: Incoming<UnixListener>,
-        quota: UidQuota,
+        quota: ConnectionQuota,
         preface: Duration,
         cancel: watch::Receiver<bool>,
     ) -> QuotaIncoming {
@@ -58,8 +58,9 @@ impl Stream for QuotaIncoming {
         let this = &mut *self;
         loop {
             let stream = ready!(this.incoming.poll_accept(cx));
-            let uid = stream.peer_cred().ok().map(|cred| cred.uid());
-            if let Some(permit) = this.quota.acquire(uid) {
+            let cred = stream.peer_cred().ok();
+            let uid = cred.map(|cred| cred.uid());
+            if let Some(permit) = this.quota.acquire(uid, cred.map(|cred| cred.gid())) {
                 this.refusing = false;
                 let guard = ConnectionGuard::new(permit, this.preface, this.cancel.clone());
                 return Poll::Ready(Some(Ok(GuardedStream { stream, guard })));
@@ -174,6 +175,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
+    use crate::api::server::quota::UidQuota;
 
     /// The result of a read that returns at once; None if it would wait.
     async fn read(connection: &mut Connection) -> Option<io::Result<usize>> {
@@ -191,7 +193,7 @@ mod tests {
         for speaks in [true, false] {
             let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
             here.set_nonblocking(true).unwrap();
-            let share = UidQuota::new(1, 1).acquire(Some(1)).unwrap();
+            let share = UidQuota::new(1, 1).acquire(Some(1), 1).unwrap();
             let (_cutter, cut) = watch::channel(false);
             let mut connection = GuardedStream {
                 stream: UnixStream::from_std(here).unwrap(),

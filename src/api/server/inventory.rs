@@ -13,8 +13,8 @@ use crate::api::finding_order::rank;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
 use crate::api::server::caller::caller_uid;
-use crate::api::server::connection_quota::UidQuota;
 use crate::api::server::paging::{self, List};
+use crate::api::server::quota::UidQuota;
 use crate::api::server::{attachments, watch};
 use crate::api::status::{MAX_QUERY, exhausted, invalid, not_found, required, unresolved};
 use crate::api::{convert, explain, wire};
@@ -198,7 +198,7 @@ impl wire::inventory_server::Inventory for InventoryService {
         let uid = caller_uid(request.extensions());
         let share = self
             .watchers
-            .acquire(uid)
+            .acquire(uid, 1)
             .ok_or_else(|| exhausted("too many watches are open; close some of them"))?;
         let resume = Some(request.get_ref().resume_revision).filter(|revision| *revision != 0);
         let events = watch::start(

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch as signal};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::api::server::connection_quota::QuotaPermit;
+use crate::api::server::quota::QuotaPermit;
 use crate::api::status::{exhausted, shutting_down};
 use crate::api::{convert, wire};
 use crate::model::snapshot::Snapshot;

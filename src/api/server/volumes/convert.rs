@@ -3,7 +3,7 @@
 use tonic::Status;
 
 use crate::api::convert::attachment::access_mode;
-use crate::api::convert::time;
+use crate::api::convert::{time, wall_time};
 use crate::api::status::invalid;
 use crate::api::wire;
 use crate::model::causes::with_causes;
@@ -110,7 +110,7 @@ pub(crate) fn volume(view: &VolumeView, driver: &str) -> wire::ProvidedVolume {
         name: view.name.clone(),
         kind: kind(provided.kind).into(),
         size_bytes: provided.size,
-        created: view.created.map(time),
+        created: view.created.map(wall_time),
         mkfs_options: view.mkfs_options.clone(),
         accesses: view.accesses.iter().map(access).collect(),
         attachments: staged.chain(published).collect(),
