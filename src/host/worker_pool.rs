@@ -4,9 +4,10 @@
 //! In: a job for a target, with a time-out. Out: the answer; or that the worker is stuck, since
 //! when, and in which kernel function. A worker runs jobs for many targets in turn over a pipe. A
 //! worker that does not answer in time is abandoned, counted and replaced. It is never joined; its
-//! late answer is used. Does not depend on the kinds of jobs.
+//! late answer is used. Stuck workers are limited in all and per failure domain. Does not depend on
+//! the kinds of jobs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +23,7 @@ use crate::host::clock::now;
 use crate::host::helper::{Helper, HelperError, Program};
 use crate::host::process::waiting_in;
 use crate::model::causes::with_causes;
+use crate::model::failure_domain::{Admission, FailureDomains, OverdueJob, admit};
 
 /// The longest answer; an inventory of thousands of devices is far shorter.
 const MAX_RESPONSE: u64 = 64 << 20;
@@ -33,7 +35,7 @@ pub struct WorkerPoolConfig {
     pub args: Vec<std::ffi::OsString>,
     /// Maximum number of workers that run a job at the same time; stuck ones are not counted.
     pub active: usize,
-    /// With this many overdue jobs, further jobs fail at once.
+    /// At this many stuck jobs, further jobs are refused. A failure domain may have a part of them.
     pub max_stuck: usize,
 }
 
@@ -50,6 +52,8 @@ pub enum WorkerOutcome<A> {
         late: Option<oneshot::Receiver<Result<A, String>>>,
     },
     Failed(String),
+    /// Not run: too many jobs are stuck. The text names the limit.
+    Refused(String),
 }
 
 /// A pool of workers. Cheap to clone.
@@ -74,8 +78,8 @@ struct Inner {
     /// One permit: for the thread that starts a worker.
     starts: Arc<Semaphore>,
     state: Mutex<PoolState>,
-    /// Jobs that have taken longer than `SLOW_AFTER`, stuck ones included.
-    overdue: watch::Sender<u32>,
+    /// Notified at each change of `PoolState::overdue`.
+    overdue_changed: watch::Sender<()>,
     stuck: watch::Sender<u32>,
     limitations: watch::Sender<Vec<String>>,
 }
@@ -85,6 +89,9 @@ struct PoolState {
     idle: Vec<Helper>,
     /// Targets with a job in flight.
     targets: HashMap<String, InFlightJob>,
+    /// Jobs that have taken longer than `SLOW_AFTER`, stuck ones included, by number.
+    overdue: BTreeMap<u64, OverdueJob>,
+    last_overdue: u64,
     closed: bool,
 }
 
@@ -160,7 +167,7 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
             starts: Arc::new(Semaphore::new(1)),
             spawn,
             state: Mutex::default(),
-            overdue: watch::Sender::new(0),
+            overdue_changed: watch::Sender::default(),
             stuck: watch::Sender::new(0),
             limitations: watch::Sender::default(),
         };
@@ -174,6 +181,19 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
     /// free worker. One job per target is in flight: a further one waits for it, and ends as
     /// `Stuck` when the first has taken longer than `timeout`.
     pub async fn run(&self, target: &str, job: J, timeout: Duration) -> WorkerOutcome<A> {
+        self.run_in(&FailureDomains::default(), target, job, timeout)
+            .await
+    }
+
+    /// As `run`, for a target of these failure domains: refused when too many of their jobs are
+    /// stuck.
+    pub async fn run_in(
+        &self,
+        domains: &FailureDomains,
+        target: &str,
+        job: J,
+        timeout: Duration,
+    ) -> WorkerOutcome<A> {
         let claim = loop {
             let (sent, mut freed) = match TargetClaim::acquire(&self.inner, target) {
                 Ok(claim) => break claim,
@@ -196,11 +216,22 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
             // Released or timed out: the next iteration decides.
             let _ = tokio::time::timeout(left, freed.changed()).await;
         };
-        let Ok(turn) = self.inner.permits.acquire().await else {
-            return WorkerOutcome::Failed(with_causes(&WorkerError::Closed));
+        let mut overdue_changes = self.inner.overdue_changed.subscribe();
+        let turn = loop {
+            let Ok(turn) = self.inner.permits.acquire().await else {
+                return WorkerOutcome::Failed(with_causes(&WorkerError::Closed));
+            };
+            overdue_changes.mark_unchanged();
+            match self.inner.admit(domains) {
+                Admission::Start => break turn,
+                Admission::Refuse(limit) => return WorkerOutcome::Refused(limit.to_string()),
+                Admission::Wait => drop(turn),
+            }
+            // An overdue job has ended or is stuck now. An error: the pool no longer exists.
+            let _ = overdue_changes.changed().await;
         };
         // Boxed: thousands of jobs may wait, and this future is large.
-        match Box::pin(self.run_claimed(claim, turn, job, timeout)).await {
+        match Box::pin(self.run_claimed(claim, turn, domains, job, timeout)).await {
             Ok(outcome) => outcome,
             Err(error) => WorkerOutcome::Failed(with_causes(&error)),
         }
@@ -228,59 +259,63 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
         &self,
         claim: TargetClaim,
         turn: SemaphorePermit<'_>,
+        domains: &FailureDomains,
         job: J,
         timeout: Duration,
     ) -> Result<WorkerOutcome<A>, WorkerError> {
-        let overdue = *self.inner.overdue.borrow();
-        if overdue as usize >= self.inner.spawn.max_stuck {
-            return Ok(WorkerOutcome::Failed(format!(
-                "not asked: {overdue} questions are overdue, and no more than that may be"
-            )));
-        }
         let mut worker = self.inner.acquire_worker().await?;
         let since = claim.mark_sent();
         let exchange = async {
             worker.send(&job).await?;
             worker.recv().await
         };
-        let mut asked = tokio::time::timeout(SLOW_AFTER.min(timeout), exchange).await;
-        let mut late = None;
-        if asked.is_err() {
-            // The worker is slow, not stuck, but must not delay others: a new worker gets its
-            // permit.
-            late = Some(OverdueGuard::new(&self.inner));
-            drop(turn);
-            asked = tokio::time::timeout(timeout.saturating_sub(SLOW_AFTER), worker.recv()).await;
-        }
-        match asked {
-            Ok(answer) => {
-                let answer = answer?;
-                self.inner.release_worker(worker);
-                Ok(WorkerOutcome::Completed(answer))
-            }
+        let answer = match tokio::time::timeout(SLOW_AFTER.min(timeout), exchange).await {
+            Ok(answer) => answer?,
             Err(_) => {
-                let overdue = late;
-                let (tell, late) = oneshot::channel();
-                let waiting_in = waiting_in(worker.id());
-                let inner = self.inner.clone();
-                inner.stuck.send_modify(|stuck| *stuck += 1);
-                tokio::spawn(async move {
-                    let answer = worker.recv().await;
-                    inner
-                        .stuck
-                        .send_modify(|stuck| *stuck = stuck.saturating_sub(1));
-                    drop(overdue);
-                    drop(claim); // The target may be queried again before the late answer is used.
-                    // The receiver may have been dropped.
-                    let _ = tell.send(answer.map_err(|error| with_causes(&error)));
-                    worker.close().await;
-                });
-                Ok(WorkerOutcome::Stuck {
-                    since,
-                    waiting_in,
-                    late: Some(late),
-                })
+                // The worker is slow, not stuck, but must not delay others: a new worker gets its
+                // permit.
+                let overdue = OverdueGuard::new(&self.inner, domains);
+                drop(turn);
+                let rest = timeout.saturating_sub(SLOW_AFTER);
+                match tokio::time::timeout(rest, worker.recv()).await {
+                    Ok(answer) => answer?,
+                    Err(_) => return Ok(self.abandon(worker, since, claim, overdue)),
+                }
             }
+        };
+        self.inner.release_worker(worker);
+        Ok(WorkerOutcome::Completed(answer))
+    }
+
+    /// Leaves a stuck worker to the kernel; its target and its share are free when it answers or
+    /// ends.
+    fn abandon(
+        &self,
+        mut worker: Helper,
+        since: Timestamp,
+        claim: TargetClaim,
+        overdue: OverdueGuard,
+    ) -> WorkerOutcome<A> {
+        overdue.mark_stuck();
+        let (tell, late) = oneshot::channel();
+        let waiting_in = waiting_in(worker.id());
+        let inner = self.inner.clone();
+        inner.stuck.send_modify(|stuck| *stuck += 1);
+        tokio::spawn(async move {
+            let answer = worker.recv().await;
+            inner
+                .stuck
+                .send_modify(|stuck| *stuck = stuck.saturating_sub(1));
+            drop(overdue);
+            drop(claim); // The target may be queried again before the late answer is used.
+            // The receiver may have been dropped.
+            let _ = tell.send(answer.map_err(|error| with_causes(&error)));
+            worker.close().await;
+        });
+        WorkerOutcome::Stuck {
+            since,
+            waiting_in,
+            late: Some(late),
         }
     }
 }
@@ -290,6 +325,11 @@ impl Inner {
     /// consistent state.
     fn lock_state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn admit(&self, domains: &FailureDomains) -> Admission {
+        let pool = self.lock_state();
+        admit(self.spawn.max_stuck, pool.overdue.values(), domains)
     }
 
     async fn acquire_worker(&self) -> Result<Helper, WorkerError> {
@@ -394,20 +434,39 @@ impl Drop for TargetClaim {
 }
 
 /// A job that is slower than `SLOW_AFTER`, stuck or not.
-struct OverdueGuard(Arc<Inner>);
+struct OverdueGuard {
+    inner: Arc<Inner>,
+    number: u64,
+}
 
 impl OverdueGuard {
-    fn new(inner: &Arc<Inner>) -> OverdueGuard {
-        inner.overdue.send_modify(|overdue| *overdue += 1);
-        OverdueGuard(inner.clone())
+    fn new(inner: &Arc<Inner>, domains: &FailureDomains) -> OverdueGuard {
+        let mut pool = inner.lock_state();
+        pool.last_overdue += 1;
+        let number = pool.last_overdue;
+        let job = OverdueJob {
+            domains: domains.clone(),
+            stuck: false,
+        };
+        pool.overdue.insert(number, job);
+        OverdueGuard {
+            inner: inner.clone(),
+            number,
+        }
+    }
+
+    fn mark_stuck(&self) {
+        if let Some(job) = self.inner.lock_state().overdue.get_mut(&self.number) {
+            job.stuck = true;
+        }
+        self.inner.overdue_changed.send_replace(());
     }
 }
 
 impl Drop for OverdueGuard {
     fn drop(&mut self) {
-        self.0
-            .overdue
-            .send_modify(|overdue| *overdue = overdue.saturating_sub(1));
+        self.inner.lock_state().overdue.remove(&self.number);
+        self.inner.overdue_changed.send_replace(());
     }
 }
 

@@ -42,6 +42,7 @@ use crate::host::xfs::XfsError;
 use crate::model::causes::with_causes;
 use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::dev::DevNo;
+use crate::model::failure_domain::FailureDomains;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::ProbeTarget;
@@ -50,7 +51,7 @@ use crate::source::context::{Context, JobWorkers, SourceError};
 use crate::source::inventory::sysfs::SysfsReader;
 use crate::source::jobs::{CounterGroup, CounterReadings, Job, JobResult};
 use crate::source::status_reporter::StatusReporter;
-use crate::source::worker_job::{JobError, answer, run_with_retry};
+use crate::source::worker_job::{JobError, answer, run_with_retry_in};
 
 const CLASS_BLOCK: &str = "/sys/class/block";
 /// At the start, drives and mounts come first: an admin waits for them, and then the XFS
@@ -254,9 +255,11 @@ async fn read_all(context: &Context) -> Result<CounterReadings, GroupError> {
         let settings = context.settings.borrow();
         (settings.worker_timeout, settings.probe_timeout)
     };
-    let query = |workers: &JobWorkers, key: String, part: CounterGroup, timeout| {
+    let none = FailureDomains::default();
+    let query = |workers: &JobWorkers, domains: &FailureDomains, key: String, part, timeout| {
         read_part(
             workers.clone(),
+            domains.clone(),
             key,
             part,
             timeout,
@@ -265,6 +268,7 @@ async fn read_all(context: &Context) -> Result<CounterReadings, GroupError> {
     };
     let mut all = query(
         &context.workers,
+        &none,
         "counters".into(),
         CounterGroup::Plain,
         scan_timeout,
@@ -276,6 +280,7 @@ async fn read_all(context: &Context) -> Result<CounterReadings, GroupError> {
         // The target of the layer's state query: if that hangs, this job is not tried.
         rest.spawn(query(
             &context.workers,
+            &none,
             format!("layer {array}"),
             CounterGroup::Md { array },
             scan_timeout,
@@ -285,6 +290,7 @@ async fn read_all(context: &Context) -> Result<CounterReadings, GroupError> {
     if !devices.is_empty() {
         rest.spawn(query(
             &context.workers,
+            &none,
             "counters of bcache".into(),
             CounterGroup::Bcache { devices },
             scan_timeout,
@@ -311,7 +317,13 @@ async fn read_all(context: &Context) -> Result<CounterReadings, GroupError> {
     for (target, part) in xfs.chain(btrfs) {
         // The target of the mount's probe: a filesystem that hangs blocks only one process.
         let key = format!("{} {}", target.dev, target.filesystem);
-        rest.spawn(query(&context.probe_workers, key, part, probe_timeout));
+        rest.spawn(query(
+            &context.probe_workers,
+            &target.domains,
+            key,
+            part,
+            probe_timeout,
+        ));
     }
     while let Some(ended) = rest.join_next().await {
         match ended {
@@ -344,6 +356,7 @@ fn mounts_of<'a>(targets: &'a [ProbeTarget], filesystem: &str) -> Vec<&'a ProbeT
 
 async fn read_part(
     workers: JobWorkers,
+    domains: FailureDomains,
     key: String,
     part: CounterGroup,
     timeout: Duration,
@@ -360,7 +373,8 @@ async fn read_part(
         CounterGroup::Xfs { path, .. } => format!("health of the XFS at {path}"),
         CounterGroup::Btrfs { path } => format!("error counters of the btrfs at {path}"),
     };
-    let mut outcome = run_with_retry(&workers, &key, Job::Counters { group: part }, timeout).await;
+    let job = Job::Counters { group: part };
+    let mut outcome = run_with_retry_in(&workers, &domains, &key, job, timeout).await;
     // The late answer is not used, but it shows that the mount responds again: the probe of the
     // mount has waited for this job.
     if let (WorkerOutcome::Stuck { late, .. }, Some(path)) = (&mut outcome, mount)

@@ -23,12 +23,15 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::host::clock;
 use crate::host::helper::{Helper, HelperError};
 use crate::model::backoff::Backoff;
 use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::probe::ProbeTarget;
-use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
+use crate::model::source_update::{
+    FsErrorNotice, Source, SourceRequest, SourceStatus, SourceUpdate,
+};
 use crate::source::context::{Context, SourceError, SourceSettings};
 use crate::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
 use crate::source::status_reporter::StatusReporter;
@@ -153,7 +156,10 @@ async fn run_helper(
                 Ok(HelperMessage::Hello { limitations }) => watched.limitations = limitations,
                 Ok(HelperMessage::Unavailable { errno, text }) => return Ok(HelperExit::Unavailable(unavailable_reason(errno, &text))),
                 Ok(HelperMessage::Mark { dev, mark }) => drop(watched.marks.insert(dev, mark)),
-                Ok(HelperMessage::Error { error }) => context.report(SourceUpdate::FsError(error)).await?,
+                // The helper's clock is not on the daemon's timeline.
+                Ok(HelperMessage::Error { error }) => {
+                    context.report(SourceUpdate::FsError(FsErrorNotice { at: clock::now(), ..error })).await?
+                }
                 Ok(HelperMessage::Overflow) => tracing::warn!("notices of filesystem errors were lost: more arrived than the kernel queues"),
                 Err(error) => return Ok(error.into()),
             },
@@ -318,6 +324,7 @@ async fn wait_for_shutdown(context: &Context) -> Result<Infallible, SourceError>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::failure_domain::FailureDomains;
 
     fn target(path: &str, minor: u32, filesystem: &str) -> ProbeTarget {
         ProbeTarget {
@@ -325,6 +332,7 @@ mod tests {
             dev: DevNo::new(8, minor),
             asleep: false,
             filesystem: filesystem.into(),
+            domains: FailureDomains::default(),
         }
     }
 

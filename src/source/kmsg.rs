@@ -274,7 +274,7 @@ impl Reader {
             .map_err(|error| JournalError::Output(program.clone(), error))?;
         let decoder = Decoder::Journal {
             lines: RecordSplitter::new(false),
-            opened: now(),
+            opened: u64::try_from(monotonic().as_micros()).unwrap_or(u64::MAX),
             cursor: self.journal_cursor.clone(),
         };
         let status =

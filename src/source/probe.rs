@@ -1,5 +1,6 @@
 //! Probes: statfs and readdir of every mounted volume, by a worker in the host's mount namespace,
-//! one job per filesystem at a time.
+//! one job per filesystem at a time. A volume that may not be probed because too much hangs in its
+//! failure domains is reported as not probed.
 //!
 //! In: the targets of the owner, a timer, requests. Out: `SourceUpdate::Probe`,
 //! `SourceUpdate::ProbeStuck`. `assess` judges a stuck or failing volume; here it is only probed
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -23,7 +25,7 @@ use crate::model::probe::{MountProbe, ProbeTarget, StuckProbe};
 use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::jobs::{Job, JobResult};
-use crate::source::worker_job::{answer, late_answer};
+use crate::source::worker_job::{JobError, answer, late_answer};
 
 /// The longest interval between probes of a volume that does not respond.
 const MAX_BACKOFF: Duration = Duration::from_secs(600);
@@ -42,13 +44,30 @@ struct Plan {
     consecutive_failures: u32,
     /// A probe is running.
     in_flight: bool,
+    /// The last probe was not tried: too many others are stuck.
+    refused: bool,
 }
 
 /// The end of one probe.
 struct ProbeOutcome {
     path: HostPath,
-    responded: bool,
+    response: Response,
+    /// The probe was stuck before: its worker is free now.
+    was_stuck: bool,
 }
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Response {
+    /// An answer, or an error of the filesystem.
+    Received,
+    /// The probe hung or failed to run.
+    Missing,
+    /// Not tried: unmounted before its turn, or too many others are stuck.
+    NotTried { refused: bool },
+}
+
+/// Outcomes that wait for the source's loop.
+const OUTCOME_QUEUE: usize = 64;
 
 /// Runs until the owner of the state ends.
 pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
@@ -67,18 +86,30 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut limitations = context.probe_workers.limitations();
     let (mut targets, mut settings) = (context.targets.clone(), context.settings.clone());
     let mut plans: BTreeMap<HostPath, Plan> = BTreeMap::new();
-    let mut running: JoinSet<Result<ProbeOutcome, SourceError>> = JoinSet::new();
+    let mut running: JoinSet<Result<(), SourceError>> = JoinSet::new();
+    let (outcome_sender, mut outcomes) = mpsc::channel(OUTCOME_QUEUE);
     update_plans(&mut plans, &targets.borrow_and_update());
     // The earliest due time of the plans that are not being probed.
     let mut next = Some(Instant::now());
     loop {
         let interval = settings.borrow().probe_interval;
         if next.is_some_and(|next| next <= Instant::now()) {
-            next = start_due(&mut plans, &mut running, &context, interval);
+            let due = take_due(&mut plans, interval);
+            next = due.next;
+            for targets in due.filesystems {
+                running.spawn(probe_in_turn(
+                    context.clone(),
+                    targets,
+                    outcome_sender.clone(),
+                ));
+            }
         }
         tokio::select! {
+            Some(outcome) = outcomes.recv() => {
+                next = next.into_iter().chain(record_outcome(&mut plans, &outcome, interval)).min();
+            }
             ended = running.join_next(), if !running.is_empty() => match ended {
-                Some(Ok(ended)) => next = next.into_iter().chain(record_outcome(&mut plans, &ended?, interval)).min(),
+                Some(Ok(ended)) => ended?,
                 // A probe task panicked or was cancelled: all plans are probed again.
                 Some(Err(_)) | None => {
                     plans.values_mut().for_each(|plan| plan.in_flight = false);
@@ -138,6 +169,7 @@ fn update_plans(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
                     due,
                     consecutive_failures: 0,
                     in_flight: false,
+                    refused: false,
                 };
                 plans.insert(target.path.clone(), plan);
             }
@@ -145,20 +177,26 @@ fn update_plans(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
     }
 }
 
-/// Starts the due probes. Out: when the next one is due.
-fn start_due(
-    plans: &mut BTreeMap<HostPath, Plan>,
-    running: &mut JoinSet<Result<ProbeOutcome, SourceError>>,
-    context: &Arc<Context>,
-    interval: Duration,
-) -> Option<Instant> {
+struct Due {
+    /// The due mounts of each filesystem.
+    filesystems: Vec<Vec<ProbeTarget>>,
+    /// When the next mount is due.
+    next: Option<Instant>,
+}
+
+/// Takes the due mounts; they are in flight from now on.
+fn take_due(plans: &mut BTreeMap<HostPath, Plan>, interval: Duration) -> Due {
     let at = Instant::now();
     let soon = at + BATCH_WINDOW.min(interval / 4);
     let mut next: Option<Instant> = None;
+    let mut filesystems: BTreeMap<String, Vec<ProbeTarget>> = BTreeMap::new();
     for plan in plans.values_mut().filter(|plan| !plan.in_flight) {
         if plan.due <= soon && !plan.target.asleep {
             plan.in_flight = true;
-            running.spawn(probe(context.clone(), plan.target.clone()));
+            filesystems
+                .entry(filesystem_key(&plan.target))
+                .or_default()
+                .push(plan.target.clone());
             continue;
         }
         if plan.due <= soon {
@@ -167,53 +205,144 @@ fn start_due(
         }
         next = Some(next.map_or(plan.due, |next| next.min(plan.due)));
     }
-    next
+    Due {
+        filesystems: filesystems.into_values().collect(),
+        next,
+    }
 }
 
-/// Out: when this path, or another mount of its filesystem, is due.
+/// All mounts of a filesystem hang together, and each stuck process costs memory: one job each.
+fn filesystem_key(target: &ProbeTarget) -> String {
+    format!("{} {}", target.dev, target.filesystem)
+}
+
+/// Out: when this path, or another one that has waited for it, is due.
 fn record_outcome(
     plans: &mut BTreeMap<HostPath, Plan>,
     ended: &ProbeOutcome,
     interval: Duration,
 ) -> Option<Instant> {
-    let plan = plans.get_mut(&ended.path)?;
-    plan.in_flight = false;
-    let (recovered, dev) = (
-        ended.responded && plan.consecutive_failures > 0,
-        plan.target.dev,
-    );
-    plan.consecutive_failures = if ended.responded {
-        0
-    } else {
-        plan.consecutive_failures.saturating_add(1)
-    };
-    let backoff = Backoff::new(interval, MAX_BACKOFF.max(interval));
-    plan.due = Instant::now() + backoff.delay(plan.consecutive_failures);
-    let mut next = plan.due;
-    if recovered {
-        // The filesystem responds again: so may its other mounts, whatever their back-off is.
-        for plan in plans
-            .values_mut()
-            .filter(|plan| plan.target.dev == dev && plan.consecutive_failures > 0)
-        {
+    let mut next = None;
+    let mut recovered = None;
+    if let Some(plan) = plans.get_mut(&ended.path) {
+        plan.in_flight = false;
+        plan.refused = ended.response == Response::NotTried { refused: true };
+        let failed_before = plan.consecutive_failures > 0 || ended.was_stuck;
+        match ended.response {
+            Response::Received => {
+                recovered = failed_before.then_some(plan.target.dev);
+                plan.consecutive_failures = 0;
+            }
+            Response::Missing => {
+                plan.consecutive_failures = plan.consecutive_failures.saturating_add(1);
+            }
+            Response::NotTried { .. } => {}
+        }
+        let backoff = Backoff::new(interval, MAX_BACKOFF.max(interval));
+        plan.due = Instant::now() + backoff.delay(plan.consecutive_failures);
+        next = Some(plan.due);
+    }
+    if recovered.is_some() || ended.was_stuck {
+        // The other mounts of a filesystem that responds again respond too, whatever their back-off
+        // is. The worker that was stuck is free for a probe that was refused.
+        let is_due = |plan: &&mut Plan| {
+            let waited = Some(plan.target.dev) == recovered && plan.consecutive_failures > 0;
+            waited || (ended.was_stuck && plan.refused)
+        };
+        for plan in plans.values_mut().filter(is_due) {
             plan.due = Instant::now();
-            next = next.min(plan.due);
+            next = Some(plan.due);
         }
     }
-    Some(next)
+    next
 }
 
-/// One probe, including the wait for a late answer: until then the path is not probed again.
-async fn probe(context: Arc<Context>, target: ProbeTarget) -> Result<ProbeOutcome, SourceError> {
-    let (path, sent) = (target.path.clone(), Instant::now());
+/// Probes mounts of one filesystem, one after the other.
+async fn probe_in_turn(
+    context: Arc<Context>,
+    targets: Vec<ProbeTarget>,
+    outcomes: mpsc::Sender<ProbeOutcome>,
+) -> Result<(), SourceError> {
+    let mut stuck = Vec::new();
+    for target in targets {
+        let path = target.path.clone();
+        let response = if is_target(&context, &target) {
+            match probe(&context, target).await? {
+                Probed::Ended(response) => response,
+                Probed::Stuck(late) => {
+                    stuck.push((path, late));
+                    continue;
+                }
+            }
+        } else {
+            Response::NotTried { refused: false }
+        };
+        send_outcome(&outcomes, path, response, false).await?;
+    }
+    // Until the late answer, the path is not probed again.
+    for (path, late) in stuck {
+        let started = late.started;
+        let result = late_answer(late.answer, mount_probe).await;
+        let response = match &result {
+            Ok(_) => Response::Received,
+            Err(_) => Response::Missing,
+        };
+        report(&context, &path, result, started).await?;
+        send_outcome(&outcomes, path, response, true).await?;
+    }
+    Ok(())
+}
+
+/// Whether it is still to be probed: thousands of mounts may have gone while it waited its turn.
+fn is_target(context: &Context, target: &ProbeTarget) -> bool {
+    let targets = context.targets.borrow();
+    targets
+        .binary_search_by(|known| known.path.cmp(&target.path))
+        .is_ok_and(|at| targets[at].dev == target.dev)
+}
+
+async fn send_outcome(
+    outcomes: &mpsc::Sender<ProbeOutcome>,
+    path: HostPath,
+    response: Response,
+    was_stuck: bool,
+) -> Result<(), SourceError> {
+    let outcome = ProbeOutcome {
+        path,
+        response,
+        was_stuck,
+    };
+    let sent = outcomes.send(outcome).await;
+    sent.map_err(|_| SourceError::OwnerGone)
+}
+
+enum Probed {
+    Ended(Response),
+    Stuck(LateProbe),
+}
+
+struct LateProbe {
+    answer: oneshot::Receiver<Result<JobResult, String>>,
+    started: Instant,
+}
+
+async fn probe(context: &Context, target: ProbeTarget) -> Result<Probed, SourceError> {
+    let started = Instant::now();
     let timeout = context.settings.borrow().probe_timeout;
-    // One job per filesystem: all its mounts hang together, and each stuck process costs memory.
-    let key = format!("{} {}", target.dev, target.filesystem);
+    let key = filesystem_key(&target);
+    let path = target.path;
+    let job = Job::ProbeMount { path: path.clone() };
     let outcome = context
         .probe_workers
-        .run(&key, Job::ProbeMount { path: path.clone() }, timeout)
+        .run_in(&target.domains, &key, job, timeout)
         .await;
-    let (responded, result) = match outcome {
+    let response = match &outcome {
+        WorkerOutcome::Stuck { .. } | WorkerOutcome::Failed(_) => Response::Missing,
+        // An error that the worker reports is also a response of the filesystem.
+        WorkerOutcome::Completed(_) => Response::Received,
+        WorkerOutcome::Refused(_) => Response::NotTried { refused: true },
+    };
+    match outcome {
         WorkerOutcome::Stuck {
             since,
             waiting_in,
@@ -225,33 +354,34 @@ async fn probe(context: Arc<Context>, target: ProbeTarget) -> Result<ProbeOutcom
                 path: path.clone(),
             };
             context
-                .report(SourceUpdate::ProbeStuck {
-                    path: path.clone(),
-                    stuck,
-                })
+                .report(SourceUpdate::ProbeStuck { path, stuck })
                 .await?;
-            let Some(late) = late else {
+            Ok(match late {
+                Some(answer) => Probed::Stuck(LateProbe { answer, started }),
                 // Another mount of the same filesystem is being probed, and hangs.
-                return Ok(ProbeOutcome {
-                    path,
-                    responded: false,
-                });
-            };
-            let result = late_answer(late, mount_probe).await;
-            (result.is_ok(), result)
+                None => Probed::Ended(response),
+            })
         }
-        // An error that the worker reports is also a response of the filesystem.
-        outcome @ WorkerOutcome::Completed(_) => (true, answer(outcome, mount_probe)),
-        outcome @ WorkerOutcome::Failed(_) => (false, answer(outcome, mount_probe)),
+        outcome => {
+            let result = answer(outcome, mount_probe);
+            report(context, &path, result, started).await?;
+            Ok(Probed::Ended(response))
+        }
+    }
+}
+
+async fn report(
+    context: &Context,
+    path: &HostPath,
+    result: Result<MountProbe, JobError>,
+    started: Instant,
+) -> Result<(), SourceError> {
+    let update = SourceUpdate::Probe {
+        path: path.clone(),
+        result: Observation::from_result(now(), result),
+        duration: started.elapsed(),
     };
-    context
-        .report(SourceUpdate::Probe {
-            path: path.clone(),
-            result: Observation::from_result(now(), result),
-            duration: sent.elapsed(),
-        })
-        .await?;
-    Ok(ProbeOutcome { path, responded })
+    context.report(update).await
 }
 
 fn mount_probe(result: JobResult) -> Option<MountProbe> {
@@ -260,3 +390,6 @@ fn mount_probe(result: JobResult) -> Option<MountProbe> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

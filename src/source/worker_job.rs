@@ -6,13 +6,14 @@ use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use crate::host::worker_pool::WorkerOutcome;
+use crate::model::failure_domain::FailureDomains;
 use crate::source::context::JobWorkers;
 use crate::source::jobs::{Job, JobResult};
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum JobError {
-    /// The worker could not do the job, or died. The text names the operation.
+    /// The worker could not do the job, or died, or none was free. The text names the operation.
     #[error("{0}")]
     Failed(String),
     #[error("a worker answered another question than was asked")]
@@ -38,8 +39,19 @@ pub(crate) async fn run_with_retry(
     job: Job,
     timeout: Duration,
 ) -> WorkerOutcome<JobResult> {
-    match workers.run(target, job.clone(), timeout).await {
-        WorkerOutcome::Failed(_) => workers.run(target, job, timeout).await,
+    run_with_retry_in(workers, &FailureDomains::default(), target, job, timeout).await
+}
+
+/// As `run_with_retry`, for a target of these failure domains.
+pub(crate) async fn run_with_retry_in(
+    workers: &JobWorkers,
+    domains: &FailureDomains,
+    target: &str,
+    job: Job,
+    timeout: Duration,
+) -> WorkerOutcome<JobResult> {
+    match workers.run_in(domains, target, job.clone(), timeout).await {
+        WorkerOutcome::Failed(_) => workers.run_in(domains, target, job, timeout).await,
         outcome => outcome,
     }
 }
@@ -51,7 +63,9 @@ pub(crate) fn answer<T>(
 ) -> Result<T, JobError> {
     match outcome {
         WorkerOutcome::Completed(result) => select_answer(result, select),
-        WorkerOutcome::Failed(error) => Err(JobError::Failed(error)),
+        WorkerOutcome::Failed(error) | WorkerOutcome::Refused(error) => {
+            Err(JobError::Failed(error))
+        }
         WorkerOutcome::Stuck {
             since, waiting_in, ..
         } => Err(JobError::Stuck { since, waiting_in }),

@@ -264,6 +264,7 @@ fn one_mount_of_each_xfs_is_asked_and_none_on_a_sleeping_drive() {
         dev: DevNo::new(8, minor),
         asleep,
         filesystem: filesystem.into(),
+        domains: FailureDomains::default(),
     };
     let targets = [
         target("/a", 1, "xfs", false),

@@ -1,0 +1,82 @@
+use super::*;
+use crate::model::dev::DevNo;
+use crate::model::failure_domain::FailureDomains;
+
+const INTERVAL: Duration = Duration::from_secs(60);
+
+fn plans(mounts: &[(&str, u32)]) -> BTreeMap<HostPath, Plan> {
+    let target = |&(path, minor): &(&str, u32)| ProbeTarget {
+        path: path.into(),
+        dev: DevNo::new(8, minor),
+        asleep: false,
+        filesystem: "ext4".into(),
+        domains: FailureDomains::default(),
+    };
+    let targets: Vec<ProbeTarget> = mounts.iter().map(target).collect();
+    let mut plans = BTreeMap::new();
+    update_plans(&mut plans, &targets);
+    plans
+}
+
+fn end(
+    plans: &mut BTreeMap<HostPath, Plan>,
+    path: &str,
+    response: Response,
+    was_stuck: bool,
+) -> bool {
+    let outcome = ProbeOutcome {
+        path: path.into(),
+        response,
+        was_stuck,
+    };
+    let next = record_outcome(plans, &outcome, INTERVAL);
+    next.is_some_and(|next| next <= Instant::now())
+}
+
+#[test]
+fn the_mounts_of_a_filesystem_are_probed_by_one_task() {
+    let mut plans = plans(&[("/a", 1), ("/b", 2), ("/c", 1)]);
+    let due = take_due(&mut plans, INTERVAL);
+    let paths: Vec<Vec<String>> = due
+        .filesystems
+        .iter()
+        .map(|targets| {
+            targets
+                .iter()
+                .map(|target| target.path.to_string())
+                .collect()
+        })
+        .collect();
+    assert_eq!(paths, [vec!["/a", "/c"], vec!["/b"]]);
+    assert!(take_due(&mut plans, INTERVAL).filesystems.is_empty());
+}
+
+#[test]
+fn a_stuck_probe_that_returns_makes_refused_and_waiting_mounts_due() {
+    let mut plans = plans(&[("/a", 1), ("/b", 1), ("/other", 2)]);
+    take_due(&mut plans, INTERVAL);
+    assert!(!end(&mut plans, "/b", Response::Missing, false));
+    let refused = Response::NotTried { refused: true };
+    assert!(!end(&mut plans, "/other", refused, false));
+    assert_eq!(plans[&HostPath::from("/other")].consecutive_failures, 0);
+    assert!(end(&mut plans, "/a", Response::Received, true));
+    let due = take_due(&mut plans, INTERVAL);
+    assert_eq!(due.filesystems.len(), 2);
+}
+
+#[test]
+fn a_worker_that_dies_after_it_was_stuck_frees_its_share_only() {
+    let mut plans = plans(&[("/a", 1), ("/b", 1), ("/other", 2)]);
+    take_due(&mut plans, INTERVAL);
+    end(&mut plans, "/b", Response::Missing, false);
+    end(
+        &mut plans,
+        "/other",
+        Response::NotTried { refused: true },
+        false,
+    );
+    assert!(end(&mut plans, "/a", Response::Missing, true));
+    let due = take_due(&mut plans, INTERVAL).filesystems;
+    assert_eq!(due[0][0].path, HostPath::from("/other"));
+    assert_eq!((due.len(), due[0].len()), (1, 1));
+}
