@@ -26,6 +26,8 @@ const HELPER_TIMEOUT: Duration = Duration::from_secs(10);
 /// the program does not respond.
 const MAX_STARTS: usize = 4;
 static STARTS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_STARTS)));
+static URGENT_STARTS: LazyLock<Arc<Semaphore>> =
+    LazyLock::new(|| Arc::new(Semaphore::new(MAX_STARTS)));
 
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -68,6 +70,12 @@ impl Helper {
     /// A helper that starts after the time-out finds its input closed, and exits.
     pub async fn start(program: &Program) -> Result<Helper, HelperError> {
         Helper::start_with(program, STARTS.clone(), MAX_LINE).await
+    }
+
+    /// The same for a helper on which the thaw of a filesystem depends: other starts that hang do
+    /// not delay it.
+    pub(crate) async fn start_urgent(program: &Program) -> Result<Helper, HelperError> {
+        Helper::start_with(program, URGENT_STARTS.clone(), MAX_LINE).await
     }
 
     /// `starts`: the limit of concurrent starts. `max_line`: the length of the longest message.

@@ -235,7 +235,7 @@ impl Evaluator<'_> {
             self.push(
                 &subject,
                 Reason::ProbeTimeout,
-                stalls::layer_probe(name, layer),
+                stalls::layer_probe(self.facts, name, layer),
             );
             let one = std::slice::from_ref(name);
             let thin = self.severity(&subject, Reason::ThinPoolFull);

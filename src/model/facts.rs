@@ -17,12 +17,12 @@ pub(crate) mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::model::block::{BlockDevice, Inventory, LayerState};
 use crate::model::dev::DevNo;
-use crate::model::drive::DriveFacts;
+use crate::model::drive::{DriveFacts, Transport};
 use crate::model::facts::attachments::BypassedDrivers;
 use crate::model::facts::checks::CheckRecords;
 use crate::model::facts::counters::Counters;
@@ -32,6 +32,7 @@ use crate::model::facts::latest::Latest;
 use crate::model::facts::probes::{ProbedMount, Probes};
 use crate::model::facts::raid_controllers::RaidControllers;
 use crate::model::facts::smart::SmartReadings;
+use crate::model::failure_domain;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::MountTable;
@@ -43,6 +44,9 @@ use crate::model::source_update::Source;
 use crate::model::stale::Attachment;
 use crate::model::timing::Timings;
 use crate::model::volume::VolumeFacts;
+
+/// Unused drives that are remembered as missing: loop devices and USB sticks come and go.
+const MAX_UNUSED_MISSING: usize = 64;
 
 /// All state of the owner. Each report replaces a part; `drives` and `volumes` are derived from the
 /// parts and updated with them.
@@ -82,6 +86,8 @@ pub(crate) struct Facts {
     /// The node's settings against which the paths of callers are compared, and the pool's storage.
     pub node_context: Arc<NodeContext>,
     pub bypassed_drivers: BypassedDrivers,
+    /// The wall clock minus the timeline of all times here; only texts and calendars need it.
+    pub wall_offset: SignedDuration,
     /// Recently removed volumes and drives: both are reported missing in either order.
     pub(crate) recent_removals: RecentRemovals,
 }
@@ -127,6 +133,12 @@ pub struct KnownDrive {
     /// The drive was in use when it was removed: a mount, an array, a volume group. The removal of
     /// an unused drive is no loss.
     pub in_use: bool,
+}
+
+impl KnownDrive {
+    pub(crate) fn was_detached(&self) -> bool {
+        self.missing_since.is_some() && self.facts.transport == Transport::Loop
+    }
 }
 
 /// Kept in the store until the next boot: after a restart of the daemon, a volume whose device was
@@ -184,6 +196,11 @@ pub struct MountAbsence {
 }
 
 impl Facts {
+    /// A time as the wall clock has it, for people and for calendars.
+    pub(crate) fn wall_time(&self, time: Timestamp) -> Timestamp {
+        time.checked_add(self.wall_offset).unwrap_or(time)
+    }
+
     /// The last good scan.
     pub(crate) fn inventory(&self) -> Option<&Inventory> {
         self.shared_inventory().map(AsRef::as_ref)
@@ -212,6 +229,12 @@ impl Facts {
         self.drives
             .get(id)
             .is_some_and(|known| known.missing_since.is_some())
+    }
+
+    /// The kernel removes a loop device only when nothing uses it any more (`lo_release`): its
+    /// absence alone is no loss.
+    pub(crate) fn was_detached(&self, id: &DriveId) -> bool {
+        self.drives.get(id).is_some_and(KnownDrive::was_detached)
     }
 
     /// The last mount table that could be read.
@@ -248,6 +271,7 @@ impl Facts {
             dev: target.dev,
             asleep: asleep(&target.volume),
             filesystem: target.filesystem.clone(),
+            domains: target.domains.clone(),
         };
         self.probes.mounts().iter().map(target).collect()
     }
@@ -280,11 +304,13 @@ impl Facts {
         let mut restored = BTreeMap::new();
         for StoredVolume { known, mounts } in stored {
             let filesystem = known.facts.fs_type.clone().unwrap_or_default();
+            let domains = failure_domain::of_volume(&known.facts);
             for (path, dev) in mounts {
                 let target = ProbedMount {
                     dev,
                     volume: known.facts.id.clone(),
                     filesystem: filesystem.clone(),
+                    domains: domains.clone(),
                 };
                 restored.insert(path, target);
             }
@@ -305,14 +331,26 @@ impl Facts {
         .into()
     }
 
-    /// Drops unused drives that have been missing for `after`; returns them.
+    /// Drops unused drives that have been missing for `after`, and the oldest ones of too many;
+    /// returns them.
     pub(crate) fn forget_missing_drives(
         &mut self,
         after: std::time::Duration,
         now: Timestamp,
     ) -> Vec<DriveId> {
+        let mut unused: Vec<Timestamp> = self
+            .drives
+            .values()
+            .filter(|known| !known.in_use)
+            .filter_map(|known| known.missing_since)
+            .collect();
+        unused.sort_unstable();
+        let surplus = unused.len().saturating_sub(MAX_UNUSED_MISSING);
+        let newest_surplus = surplus.checked_sub(1).map(|at| unused[at]);
         let old = |known: &KnownDrive| {
-            let is_old = |since| elapsed(since, now) >= after;
+            let is_old = |since| {
+                elapsed(since, now) >= after || newest_surplus.is_some_and(|newest| since <= newest)
+            };
             !known.in_use && known.missing_since.is_some_and(is_old)
         };
         let gone: Vec<DriveId> = self
@@ -327,7 +365,7 @@ impl Facts {
     }
 }
 
-/// From `since` to `now`; zero when the clock was set back.
+/// From `since` to `now`; zero if `since` is later.
 pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> std::time::Duration {
     std::time::Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }

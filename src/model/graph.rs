@@ -10,7 +10,7 @@ pub(crate) mod mounts;
 mod provided;
 pub(crate) mod stack;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::model::block::Inventory;
 use crate::model::dev::DevNo;
@@ -225,8 +225,13 @@ impl VolumeBuilder<'_> {
     }
 
     fn add_mounts(&self, facts: &mut VolumeFacts, mounts: &[&Mount]) {
+        let mut known: HashSet<HostPath> = facts
+            .mounts
+            .iter()
+            .map(|mount| mount.path.clone())
+            .collect();
         for mount in mounts {
-            if facts.mount_at(&mount.mount_point).is_some() {
+            if !known.insert(mount.mount_point.clone()) {
                 continue;
             }
             let pod = kube::pod_path(&self.kubelet_root, &mount.mount_point);

@@ -17,6 +17,7 @@ pub(crate) mod event;
 pub(crate) mod fault;
 mod incident;
 mod parsed_record;
+mod pattern;
 pub mod record;
 pub(crate) mod rollup;
 mod rule;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::dev::DevNo;
+use crate::model::failure_domain::FailureDomains;
 use crate::model::path::HostPath;
 
 /// As the kubelet reports it: available is the space for unprivileged users (`f_bavail`).
@@ -61,4 +62,6 @@ pub struct ProbeTarget {
     /// Every underlying drive is runtime-suspended: a probe would wake it.
     pub asleep: bool,
     pub filesystem: String,
+    /// What hangs together with it: limits how many stuck workers it costs.
+    pub domains: FailureDomains,
 }

@@ -31,9 +31,9 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
         return Some(Verdict::Clear);
     }
     let what = describe(&known.facts);
-    let (name, id, last_seen) = (&known.facts.name, &known.facts.id, known.last_seen);
-    let text =
-        format!("{name} ({id}) was last seen at {last_seen} and is in no scan since {since}");
+    let (name, id) = (&known.facts.name, &known.facts.id);
+    let (last_seen, left) = (facts.wall_time(known.last_seen), facts.wall_time(since));
+    let text = format!("{name} ({id}) was last seen at {last_seen} and is in no scan since {left}");
     let mut proof = vec![evidence("/sys/class/block", since, text)];
     proof.extend(removal_records(facts, known, since));
     let clears = "the drive is seen again, under whatever name";
@@ -49,7 +49,7 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
         // A failed member or a pulled hot spare: only the controller can distinguish them.
         let slot = known.facts.location.slot.as_deref().unwrap_or("its place");
         let text = format!(
-            "{name} ({id}) was last listed at {last_seen}, and {slot} is empty since {since}"
+            "{name} ({id}) was last listed at {last_seen}, and {slot} is empty since {left}"
         );
         let message =
             format!("{what} is no longer listed by {controller}: check the controller's arrays");

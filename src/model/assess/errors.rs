@@ -158,7 +158,7 @@ pub(crate) fn raised_until_quiet(
     if let Some(over) = quiet_verdict(context, tally, quiet_period) {
         return over;
     }
-    let message = format!("{what}: {}", summarize(tally));
+    let message = format!("{what}: {}", summarize(context, tally));
     let (proof, clears) = (log_evidence(tally), clears_when(quiet_period));
     raised(
         (severity, Status::Degraded),
@@ -201,7 +201,7 @@ pub(crate) fn quiet_verdict(
 }
 
 /// `3 incidents (12 records) …, sectors 2048, 4096`.
-pub(crate) fn summarize(tally: &ErrorTally) -> String {
+pub(crate) fn summarize(context: Context, tally: &ErrorTally) -> String {
     let count = |number: u64, what: &str| match number {
         1 => format!("1 {what}"),
         number => format!("{number} {what}s"),
@@ -231,7 +231,7 @@ pub(crate) fn summarize(tally: &ErrorTally) -> String {
     };
     format!(
         "{incidents} in {records}{more}, last at {}{sectors}",
-        tally.last.time
+        context.facts.wall_time(tally.last.time)
     )
 }
 

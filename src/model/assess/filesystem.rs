@@ -202,7 +202,7 @@ pub(crate) fn io_errors(input: &VolumeInput) -> Option<Verdict> {
     let Some((level, ErrorSource { tally, what, .. })) = worst else {
         return undecided.map_or(Some(Verdict::Clear), unknown);
     };
-    let message = format!("{what}: {}", summarize(tally));
+    let message = format!("{what}: {}", summarize(input.context, tally));
     let clears = clears_when(errors.quiet_period(level.0));
     raised(
         level,

@@ -23,6 +23,7 @@ pub(crate) enum SmartAssessment<'a> {
     /// The drive has never been queried.
     NeverAsked,
     Asked {
+        facts: &'a Facts,
         known: &'a KnownDrive,
         smart: &'a SmartFacts,
         hits: Vec<RuleHit>,
@@ -55,6 +56,7 @@ impl<'a> SmartAssessment<'a> {
             )) => Some(format!("SMART data: {why}")),
         };
         SmartAssessment::Asked {
+            facts,
             known,
             smart,
             hits,
@@ -67,19 +69,20 @@ impl<'a> SmartAssessment<'a> {
         if !RULES.iter().any(|rule| rule.reason == reason) {
             return None;
         }
-        let (known, smart, hits, outdated) = match self {
+        let (facts, known, smart, hits, outdated) = match self {
             SmartAssessment::Ignored => return Some(Verdict::Clear),
             SmartAssessment::NeverAsked => return None,
             SmartAssessment::Asked {
+                facts,
                 known,
                 smart,
                 hits,
                 outdated,
-            } => (known, smart, hits, outdated),
+            } => (facts, known, smart, hits, outdated),
         };
         let (at, report) = smart.history.last.as_ref()?;
         match (outdated, hits.iter().find(|hit| hit.reason == reason)) {
-            (None, Some(hit)) => raise(hit, report, *at, smart, known),
+            (None, Some(hit)) => raise(hit, report, *at, smart, known, facts),
             (None, None) => Some(Verdict::Clear),
             (Some(why), Some(_)) => unknown(why),
             // The last report had cleared it already. A finding from the kernel log is cleared by
@@ -93,7 +96,12 @@ impl<'a> SmartAssessment<'a> {
         match self {
             SmartAssessment::Ignored => Some(Verdict::Clear),
             SmartAssessment::NeverAsked => None,
-            SmartAssessment::Asked { known, smart, .. } => timed_out(smart, known),
+            SmartAssessment::Asked {
+                facts,
+                known,
+                smart,
+                ..
+            } => timed_out(smart, known, facts),
         }
     }
 
@@ -136,10 +144,12 @@ fn raise(
     at: Timestamp,
     smart: &SmartFacts,
     known: &KnownDrive,
+    facts: &Facts,
 ) -> Option<Verdict> {
     // A fixed time and not an age: a message with an age would change at each assessment.
     let asleep = match &smart.outcome {
         Some((_, SmartOutcome::Standby { .. })) => {
+            let at = facts.wall_time(at);
             format!(" (as of {at}; the drive is in standby and is not woken)")
         }
         _ => String::new(),
@@ -158,14 +168,14 @@ fn raise(
 
 /// The drive has not responded in time, so its users wait too. Clears with its next response,
 /// whatever it contains.
-fn timed_out(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
+fn timed_out(smart: &SmartFacts, known: &KnownDrive, facts: &Facts) -> Option<Verdict> {
     let (since, text) = match (&smart.stuck, &smart.outcome) {
         (Some(stuck), _) => {
             let function = stuck.waiting_in.as_ref();
             let waiting = function.map(|function| format!(", waiting in {function}"));
             let text = format!(
                 "smartctl has not returned since {} and cannot be killed{}",
-                stuck.since,
+                facts.wall_time(stuck.since),
                 waiting.unwrap_or_default()
             );
             (stuck.since, text)

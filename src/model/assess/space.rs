@@ -124,7 +124,7 @@ fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<MeasuredUsage<'a>,
         let why = match (&probe.stuck, &probe.result) {
             (Some(stuck), _) => Some(format!(
                 "the probe of {path} has been pending since {}",
-                stuck.since
+                facts.wall_time(stuck.since)
             )),
             (None, Observation::Ok { value, .. }) => value
                 .statfs

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use crate::model::assess::reason_rules::{Context, VolumeInput};
 use crate::model::assess::text::{INACCESSIBLE, evidence, raised, unknown};
 use crate::model::facts::probes::ProbeFacts;
-use crate::model::facts::{LayerFacts, elapsed};
+use crate::model::facts::{Facts, LayerFacts, elapsed};
 use crate::model::finding::Verdict;
 use crate::model::observation::Observation;
 use crate::model::probe::StuckProbe;
@@ -34,9 +34,9 @@ pub(crate) fn volume_probe(input: &VolumeInput) -> Option<Verdict> {
         };
         let message = format!(
             "a probe of {path}{via} has been pending since {}: programs that use the volume hang too",
-            stuck.since
+            facts.wall_time(stuck.since)
         );
-        return timed_out(message, format!("probe {}", stuck.path), stuck);
+        return timed_out(facts, message, format!("probe {}", stuck.path), stuck);
     }
     if volume.mounts.is_empty() {
         return facts.mounts.value().map(|_| Verdict::Clear);
@@ -58,13 +58,13 @@ pub(crate) fn volume_probe(input: &VolumeInput) -> Option<Verdict> {
 /// A query of the state of an md or dm device has not returned in its time. Source: the layers'
 /// reader.
 /// BAD, inaccessible: the device is suspended or its I/O hangs. Clears when the query returns.
-pub(crate) fn layer_probe(name: &str, layer: &LayerFacts) -> Option<Verdict> {
+pub(crate) fn layer_probe(facts: &Facts, name: &str, layer: &LayerFacts) -> Option<Verdict> {
     if let Some(stuck) = &layer.stuck {
         let message = format!(
             "a query of the state of {name} has been pending since {}: the device is suspended, or its I/O hangs",
-            stuck.since
+            facts.wall_time(stuck.since)
         );
-        return timed_out(message, format!("state of {name}"), stuck);
+        return timed_out(facts, message, format!("state of {name}"), stuck);
     }
     match layer.state.observation() {
         Observation::Ok { .. } => Some(Verdict::Clear),
@@ -73,14 +73,19 @@ pub(crate) fn layer_probe(name: &str, layer: &LayerFacts) -> Option<Verdict> {
     }
 }
 
-fn timed_out(message: String, source: String, stuck: &StuckProbe) -> Option<Verdict> {
+fn timed_out(
+    facts: &Facts,
+    message: String,
+    source: String,
+    stuck: &StuckProbe,
+) -> Option<Verdict> {
     let waiting = stuck
         .waiting_in
         .as_ref()
         .map(|function| format!(", waiting in {function}"));
     let text = format!(
         "pending since {}{}",
-        stuck.since,
+        facts.wall_time(stuck.since),
         waiting.unwrap_or_default()
     );
     let proof = vec![evidence(source, stuck.since, text)];
@@ -127,7 +132,8 @@ pub(crate) fn io_stalled(input: &VolumeInput) -> Option<Verdict> {
         evidence("/proc/diskstats", at, &progress.last_line),
     ];
     let message = format!(
-        "{name}, the device of the volume, has I/O in flight and has completed none since {since}"
+        "{name}, the device of the volume, has I/O in flight and has completed none since {}",
+        facts.wall_time(since)
     );
     let clears = "the device completes I/O again, or has none in flight";
     raised(INACCESSIBLE, message, proof, clears, Some(since))

@@ -154,6 +154,8 @@ impl Facts {
                     .filter_map(|check| check.ended)
                     .max()
                     .unwrap_or_else(|| self.present_since(known));
+                // A calendar is about the wall clock.
+                let (now, last) = (self.wall_time(now), self.wall_time(last));
                 now >= next_due(schedule, last, known.facts.id.as_str(), policy.jitter, zone)
             })
             .map(|(rules, known)| (rules, known.facts.id.clone()))

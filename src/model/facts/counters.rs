@@ -320,7 +320,6 @@ mod tests {
                 cursor,
                 events,
                 name_assignments: Vec::new(),
-                rejected_sectors: Vec::new(),
                 is_backlog: false,
             }),
             40,

@@ -105,6 +105,7 @@ impl Facts {
                 set_drive_volumes(removals, id, known, in_use, None, now);
             }
         }
+        self.update_detached_drives();
     }
 
     /// Updates the volumes of each present drive, after the volumes have changed. A missing drive
@@ -131,6 +132,21 @@ impl Facts {
         self.recent_removals
             .drive_volumes
             .retain(|_, (_, at)| elapsed(*at, now) <= REMOVAL_WINDOW);
+        self.update_detached_drives();
+    }
+
+    /// A detached drive is missed only by the volumes that records still require.
+    fn update_detached_drives(&mut self) {
+        let volumes = &self.volumes;
+        let is_required = |volume: &VolumeId| {
+            let known = volumes.get(volume);
+            known.is_some_and(|known| known.facts.driver.is_some())
+        };
+        let detached = |known: &&mut KnownDrive| known.was_detached();
+        for known in self.drives.values_mut().filter(detached) {
+            known.volumes.retain(is_required);
+            known.in_use = !known.volumes.is_empty();
+        }
     }
 }
 

@@ -81,8 +81,11 @@ pub enum PendingIncident {
 }
 
 impl KernelFacts {
-    /// A warning about incidents on unknown devices.
-    pub(crate) fn unattributed_warning(&self) -> Option<String> {
+    /// A warning about incidents on unknown devices. `wall`: a time as the wall clock has it.
+    pub(crate) fn unattributed_warning(
+        &self,
+        wall: impl Fn(Timestamp) -> Timestamp,
+    ) -> Option<String> {
         let LogProgress {
             unattributed,
             last_unattributed: Some(last),
@@ -94,7 +97,7 @@ impl KernelFacts {
         let text = crate::model::assess::truncate(&last.text, 200);
         Some(format!(
             "the kernel log has {unattributed} incidents on unknown devices, last at {}: {text}",
-            last.time
+            wall(last.time)
         ))
     }
 
@@ -152,6 +155,11 @@ impl Facts {
         }
     }
 
+    /// What happened until `now` was not read: quiet times begin anew.
+    pub(crate) fn restart_quiet_times(&mut self, now: Timestamp) {
+        Arc::make_mut(&mut self.kernel.progress).gap_until = Some(now);
+    }
+
     pub(super) fn apply_kernel_log(&mut self, batch: Batch, now: Timestamp) -> Urgency {
         self.kernel.backlog_unread = false;
         let before = self.kernel.progress.cursor.clone();
@@ -163,7 +171,7 @@ impl Facts {
         }
         let before = before.filter(|_| same_boot);
         if batch.cursor.lost > before.as_ref().map_or(0, |cursor| cursor.lost) {
-            Arc::make_mut(&mut self.kernel.progress).gap_until = Some(now);
+            self.restart_quiet_times(now);
         }
         let counted_to = before.and_then(|cursor| cursor.counted_to);
         let mut change = Urgency::Nothing;
@@ -181,16 +189,6 @@ impl Facts {
             }
             change = change.max(self.ingest(event, now));
         }
-        for refused in &batch.rejected_sectors {
-            let drive = self.drive_by_name(&refused.device, refused.at).cloned();
-            let history = drive.and_then(|id| self.kernel.errors.get_mut(&Subject::Drive(id)));
-            if let Some(memory) = history
-                && Arc::make_mut(memory).retract_sector(refused.sector)
-            {
-                change = Urgency::Immediate;
-                self.kernel.errors.retain(|_, memory| !memory.is_empty());
-            }
-        }
         Arc::make_mut(&mut self.kernel.progress).cursor = Some(batch.cursor);
         change
     }
@@ -204,7 +202,7 @@ impl Facts {
     /// The reader has reported its status.
     pub(super) fn set_kernel_log_available(&mut self, heard: bool, now: Timestamp) {
         if self.kernel.log_unavailable && heard {
-            Arc::make_mut(&mut self.kernel.progress).gap_until = Some(now);
+            self.restart_quiet_times(now);
         }
         self.kernel.log_unavailable = !heard;
     }
@@ -356,6 +354,15 @@ impl Facts {
             return;
         };
         self.forget_counters();
+        // After a gap, rules wait for a whole quiet period again.
+        if self
+            .kernel
+            .progress
+            .gap_until
+            .is_some_and(|end| end > since)
+        {
+            return;
+        }
         let old =
             |memory: &ErrorHistory| memory.tallies.values().any(|tally| tally.last.time < since);
         if !self.kernel.errors.values().any(|memory| old(memory)) {

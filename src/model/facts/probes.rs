@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use crate::model::dev::DevNo;
 use crate::model::facts::Urgency;
 use crate::model::facts::apply::set_stuck;
+use crate::model::failure_domain::FailureDomains;
 use crate::model::ids::VolumeId;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
@@ -29,6 +30,7 @@ pub(crate) struct ProbedMount {
     pub dev: DevNo,
     pub volume: VolumeId,
     pub filesystem: String,
+    pub domains: FailureDomains,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -163,10 +163,7 @@ impl SmartFacts {
         if let Some(stuck) = &stuck {
             // The late end of the process is not a response: the drive stays unresponsive until it
             // responds.
-            let why = format!(
-                "smartctl did not return in time and could not be killed; it was started at {}",
-                stuck.since
-            );
+            let why = "smartctl did not return in time and could not be killed".to_owned();
             self.outcome = Some((stuck.since, SmartOutcome::TimedOut { why }));
         }
         self.stuck = stuck;

@@ -238,3 +238,96 @@ fn a_volume_whose_drive_was_removed_during_a_restart_keeps_its_id_and_drives() {
     unmounted.read_all(10);
     assert!(unmounted.facts.volumes.is_empty());
 }
+
+/// Everything that grows with mounts and drives.
+fn sizes(facts: &Facts) -> [usize; 6] {
+    [
+        facts.volumes.len(),
+        facts.probe_targets().len(),
+        facts.attachments.len(),
+        facts.recent_removals.volumes.len(),
+        facts.recent_removals.drive_volumes.len(),
+        facts.drives.len(),
+    ]
+}
+
+#[test]
+fn ten_thousand_bind_mounts_that_came_and_went_leave_nothing() {
+    let mut world = plain();
+    let before = (sizes(&world.facts), world.facts.volumes.clone());
+    let paths: Vec<String> = (0..10_000).map(|number| format!("/b/{number}")).collect();
+    let mut crowded = world.clone();
+    for path in &paths {
+        crowded = crowded.mounted("8:0", "/", path, "ext4", "/dev/sda");
+    }
+    world.mounts = crowded.mounts;
+    world.read_mounts(1);
+    assert_eq!(world.facts.probe_targets().len(), 10_001);
+    for path in &paths {
+        world.probe(path, healthy_probe(usage(GIB, GIB)), 2);
+    }
+    world.mounts.mounts.truncate(1);
+    world.read_mounts(3);
+    assert_eq!((sizes(&world.facts), world.facts.volumes.clone()), before);
+}
+
+/// The cycle of `mount -o loop` and `umount`, which detaches the loop device.
+#[test]
+fn loop_devices_that_came_and_went_leave_no_loss_and_a_bounded_number_of_drives() {
+    for mounts_first in [true, false] {
+        let mut world = plain();
+        let before = sizes(&world.facts);
+        for number in 0..200 {
+            let (name, second) = (format!("loop{number}"), number * 10);
+            world.plug(&name, "7:0", &format!("loop:{name}"));
+            for drive in &mut world.inventory.drives {
+                if drive.name == name {
+                    drive.transport = Transport::Loop;
+                }
+            }
+            world = world.mounted("7:0", "/", "/mnt", "ext4", "/dev/loop0");
+            world.read_all(second);
+            world.umount("/mnt");
+            world.pull(&name);
+            match mounts_first {
+                true => (world.read_mounts(second + 1), world.scan(second + 1)),
+                false => (world.scan(second + 1), world.read_mounts(second + 1)),
+            };
+            assert!(
+                world
+                    .raised(second + 1)
+                    .iter()
+                    .all(|line| line.ends_with("Info Information")),
+                "nothing was lost"
+            );
+            let after = world.policy.forget_missing_after;
+            world.facts.forget_missing_drives(after, at(second + 2));
+        }
+        world.scan(3000);
+        world.read_mounts(3000);
+        world.facts.update_volumes(&world.settings, at(3000));
+        let mut after = sizes(&world.facts);
+        assert_eq!(after[5], before[5] + MAX_UNUSED_MISSING);
+        after[5] = before[5];
+        assert_eq!(after, before);
+    }
+}
+
+#[test]
+fn a_detached_loop_device_is_a_loss_while_a_record_requires_its_volume() {
+    let mut world = TestHost::default()
+        .disk("sda", "8:0", "A")
+        .mounted("8:0", "/", "/pod", "ext4", "/dev/sda")
+        .csi("d", "h", None, &[("u1", "/pod")]);
+    world.inventory.drives[0].transport = Transport::Loop;
+    world.read_all(1);
+    world.mounts.mounts.clear();
+    world.read_mounts(2);
+    world.pull("sda");
+    world.scan(3);
+    assert!(world.facts.drives[&DriveId::new("A")].in_use);
+    world.kubelet.volumes.clear();
+    world.read_kubelet(4);
+    assert!(!world.facts.drives[&DriveId::new("A")].in_use);
+    assert!(world.facts.volumes.is_empty());
+}

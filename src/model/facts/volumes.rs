@@ -11,6 +11,7 @@ use crate::model::dev::DevNo;
 use crate::model::facts::drives::REMOVAL_WINDOW;
 use crate::model::facts::probes::ProbedMount;
 use crate::model::facts::{Facts, KnownVolume, MountAbsence, elapsed};
+use crate::model::failure_domain;
 use crate::model::graph;
 use crate::model::graph::GraphInput;
 use crate::model::graph::mounts::MountTree;
@@ -98,7 +99,7 @@ impl Facts {
                 .facts
                 .drive_ids
                 .iter()
-                .any(|drive| self.is_drive_missing(drive))
+                .any(|drive| self.is_drive_missing(drive) && !self.was_detached(drive))
             {
                 known.retained = true;
                 let facts = Arc::make_mut(&mut known.facts);
@@ -259,11 +260,13 @@ fn add_probed_mounts(
     if facts.block {
         return;
     }
+    let domains = failure_domain::of_volume(facts);
     for (path, shown) in shown {
         let target = ProbedMount {
             dev: shown.dev,
             volume: facts.id.clone(),
             filesystem: facts.fs_type.clone().unwrap_or_default(),
+            domains: domains.clone(),
         };
         if targets
             .get(&path)

@@ -78,8 +78,10 @@ pub(super) fn volumes(
         let old = previous.volumes.get(id);
         let (health, health_unknown_why) = health(scene, findings, &subject);
         let about = findings.get(&subject).map_or(&[][..], Vec::as_slice);
-        let unknown =
-            (health == Health::Unknown).then_some((health_unknown_why.as_str(), scene.now));
+        let unknown = (health == Health::Unknown).then_some((
+            health_unknown_why.as_str(),
+            scene.facts.wall_time(scene.now),
+        ));
         let about: Vec<&Finding> = about.iter().map(Arc::as_ref).collect();
         let statuses = condition::statuses(known, &about);
         let condition = condition::condition(

@@ -47,7 +47,6 @@ fn log(world: &mut TestHost, seq: u64, events: Vec<Event>, second: i64) {
             cursor,
             events,
             name_assignments: Vec::new(),
-            rejected_sectors: Vec::new(),
             is_backlog: false,
         }),
         second,

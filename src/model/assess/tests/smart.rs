@@ -385,7 +385,6 @@ fn log(world: &mut TestHost, event: Event, second: i64) {
             cursor,
             events: vec![event],
             name_assignments: Vec::new(),
-            rejected_sectors: Vec::new(),
             is_backlog: false,
         }),
         second,

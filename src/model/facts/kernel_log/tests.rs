@@ -5,7 +5,7 @@ use super::*;
 use crate::model::block::Layer;
 use crate::model::fixture::*;
 use crate::model::ids::{DriveId, VolumeId};
-use crate::model::kernel_log::event::{NameAssignment, RejectedSector};
+use crate::model::kernel_log::event::NameAssignment;
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
 fn cursor(counted_to: u64) -> Cursor {
@@ -23,7 +23,6 @@ fn batch(events: Vec<Event>) -> Batch {
         cursor: cursor(counted_to),
         events,
         name_assignments: Vec::new(),
-        rejected_sectors: Vec::new(),
         is_backlog: false,
     }
 }
@@ -361,27 +360,6 @@ fn errors_of_the_previous_device_with_a_name_are_not_attributed_to_the_new_one()
         6,
     );
     assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
-}
-
-#[test]
-fn an_error_that_proves_to_be_a_refused_command_is_retracted() {
-    let mut world = plain();
-    world.apply(
-        SourceUpdate::KernelLog(batch(vec![numbered(
-            1,
-            event(Class::Io, "sda", at(1), &[7]),
-        )])),
-        1,
-    );
-    let mut later = batch(Vec::new());
-    later.cursor = cursor(2);
-    later.rejected_sectors = vec![RejectedSector {
-        device: DeviceName::Block("sda".into()),
-        sector: 7,
-        at: at(2),
-    }];
-    world.apply(SourceUpdate::KernelLog(later), 2);
-    assert_eq!(count(&world, &drive_a(), Class::Io), None);
 }
 
 #[test]

@@ -263,7 +263,6 @@ fn checker_findings_during_device_read_errors_are_inconclusive() {
         cursor,
         events: vec![broken],
         name_assignments: Vec::new(),
-        rejected_sectors: Vec::new(),
         is_backlog: false,
     };
     let found = Arc::new(Run {

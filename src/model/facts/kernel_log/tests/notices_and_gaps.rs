@@ -201,6 +201,20 @@ fn a_log_gap_restarts_the_quiet_period_and_an_unread_log_is_never_quiet() {
 }
 
 #[test]
+fn after_a_gap_errors_are_kept_for_a_whole_quiet_period() {
+    let mut world = plain();
+    let error = numbered(1, event(Class::Io, "sda", at(1), &[7]));
+    world.apply(SourceUpdate::KernelLog(batch(vec![error])), 1);
+    let policy = ErrorPolicy::default();
+    let later = |days: i64| at(days * 86_400);
+    world.facts.restart_quiet_times(later(100));
+    world.facts.forget_errors(&policy, later(101));
+    assert_eq!(world.facts.kernel.errors.len(), 1);
+    world.facts.forget_errors(&policy, later(200));
+    assert!(world.facts.kernel.errors.is_empty());
+}
+
+#[test]
 fn paths_of_multipath_nvme_name_their_controller() {
     assert_eq!(path_controller("nvme0c1n2").as_deref(), Some("nvme1"));
     for other in ["nvme0n1", "nvmec1n1", "sda", "nvme0c1", "nvme0c1nx"] {
