@@ -4,6 +4,7 @@
 //! In: files, standard input. Out: results as values, which the command line prints. Depends on
 //! `model` only.
 
+mod continuation;
 pub mod fsck;
 mod input_source;
 mod journal;

@@ -8,6 +8,7 @@ mod check;
 pub(crate) mod listen;
 pub(crate) mod provision;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ use crate::model::policy::{
 
 /// The file that is read when none is named; it may be missing.
 pub(crate) const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";
+
+/// The shipped file has about 10 KiB, most of it comments.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -132,8 +136,8 @@ pub(crate) struct ProbesConfig {
     pub interval: Duration,
     #[serde(with = "seconds")]
     pub timeout: Duration,
-    /// Worker processes that may be stuck at a time. Beyond that, targets are not probed until one
-    /// returns.
+    /// Worker processes that may be stuck at a time, of which each failure domain may have a part.
+    /// Beyond that, targets are not probed until one returns.
     pub max_stuck: u32,
 }
 
@@ -341,7 +345,9 @@ impl InvalidValue {
 /// defaults apply.
 pub(crate) fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
     let (path, optional) = path.map_or((Path::new(DEFAULT_FILE), true), |path| (path, false));
-    match std::fs::read_to_string(path) {
+    match read_bounded(path).and_then(|bytes| {
+        String::from_utf8(bytes).map_err(|_| std::io::Error::other("the file is not UTF-8"))
+    }) {
         Ok(text) => parse(path, &text),
         Err(error) if optional && error.kind() == std::io::ErrorKind::NotFound => {
             Ok(Config::default())
@@ -351,6 +357,20 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
             source,
         }),
     }
+}
+
+/// The content of a file of at most `MAX_FILE_BYTES`.
+pub(crate) fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    std::fs::File::open(path)?
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_FILE_BYTES {
+        return Err(std::io::Error::other(
+            "the file is larger than 1 MiB, so it is no configuration",
+        ));
+    }
+    Ok(content)
 }
 
 /// `path` is only for the messages.

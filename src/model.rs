@@ -17,6 +17,7 @@ pub mod dev;
 pub mod drive;
 pub(crate) mod echo;
 pub mod facts;
+pub mod failure_domain;
 pub mod finding;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -40,5 +41,6 @@ pub(crate) mod snapshot_builder;
 pub mod source_update;
 pub mod stale;
 pub(crate) mod storage;
+pub(crate) mod timeline;
 pub(crate) mod timing;
 pub mod volume;

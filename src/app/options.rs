@@ -35,7 +35,7 @@ pub struct Options {
     )]
     pub socket: PathBuf,
 
-    /// Socket for the CSI shim: for uid 0 and the uids of [csi] allow_uids
+    /// Socket for the CSI shim: for uid 0 and the callers of [csi] allow_uids, read_uids and read_gids
     #[arg(
         long,
         value_name = "PATH",

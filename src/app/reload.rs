@@ -7,6 +7,8 @@ use std::time::Duration;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
+use crate::config::read_bounded;
+
 /// Editors and the kubelet change a file in several steps; it is read after the last one.
 const DEBOUNCE: Duration = Duration::from_millis(300);
 
@@ -44,7 +46,7 @@ impl FileWatch {
         }
         FileWatch {
             path: path.to_owned(),
-            last: std::fs::read(path).ok(),
+            last: read_bounded(path).ok(),
             events,
             _watcher: watcher.ok(),
         }
@@ -57,7 +59,11 @@ impl FileWatch {
                 std::future::pending::<()>().await;
             }
             tokio::time::sleep(DEBOUNCE).await;
-            let now = tokio::fs::read(&self.path).await.ok();
+            let path = self.path.clone();
+            let now = tokio::task::spawn_blocking(move || read_bounded(&path).ok())
+                .await
+                .ok()
+                .flatten();
             if now != self.last {
                 self.last = now;
                 return;

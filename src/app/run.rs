@@ -92,7 +92,9 @@ pub(crate) async fn run(
     logging: &Logging,
 ) -> Result<(), RunError> {
     let root = host_root(&options.host_root)?;
-    let mut limitations = Vec::from_iter(memory::lock_all().err().map(|error| error.to_string()));
+    let locked = memory::lock_all();
+    tokio::spawn(memory::release_freed_regularly(locked.is_ok()));
+    let mut limitations = Vec::from_iter(locked.err().map(|error| error.to_string()));
     if !nix::unistd::geteuid().is_root() {
         limitations.push(
             "not root: device-mapper's state and directories of other users cannot be read".into(),
@@ -109,10 +111,13 @@ pub(crate) async fn run(
     let mut signals = Signals::new().map_err(RunError::Signal)?;
 
     let channels = ReloadChannels::new(&config, &options);
-    let (store, store_events) =
-        Store::spawn(store::StoreConfig::new(&options.state_dir), lock).map_err(RunError::Store)?;
-    let (owner, owner_handles) = Owner::new(channels.assessment.subscribe(), store, store_events);
     let facts = node::node_facts(&root, limitations);
+    let store_config = store::StoreConfig {
+        boot_id: facts.boot_id.clone(),
+        ..store::StoreConfig::new(&options.state_dir)
+    };
+    let (store, store_events) = Store::spawn(store_config, lock).map_err(RunError::Store)?;
+    let (owner, owner_handles) = Owner::new(channels.assessment.subscribe(), store, store_events);
     let owner = owner.with_boot_id(facts.boot_id.clone());
     let program = own_program()?;
     let workers = |place| -> JobWorkers {
@@ -180,7 +185,7 @@ pub(crate) async fn run(
     let mut server = Server::new(
         owner_handles.handle.clone(),
         facts,
-        channels.allow_uids.subscribe(),
+        channels.agent_callers.subscribe(),
     );
     let steps = WorkerExecutor::new(&root, program.clone());
     // In a recorded tree, nothing can be created or mounted.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::api::server::AgentCallers;
 use crate::app::options::Options;
 use crate::app::provisioning;
 use crate::config::{Config, SmartConfig};
@@ -27,7 +28,7 @@ pub(crate) struct ReloadChannels {
     pub assessment: watch::Sender<SharedAssessmentSettings>,
     pub sources: watch::Sender<Arc<SourceSettings>>,
     pub notify: watch::Sender<NotifySettings>,
-    pub allow_uids: watch::Sender<Vec<u32>>,
+    pub agent_callers: watch::Sender<AgentCallers>,
     pub volumes: watch::Sender<Arc<VolumesSettings>>,
 }
 
@@ -37,7 +38,7 @@ impl ReloadChannels {
             assessment: watch::Sender::new(assessment_settings(config, options)),
             sources: watch::Sender::new(source_settings(config, options)),
             notify: watch::Sender::new(notify_settings(config)),
-            allow_uids: watch::Sender::new(config.csi.allow_uids.clone()),
+            agent_callers: watch::Sender::new(agent_callers(config)),
             volumes: watch::Sender::new(Arc::new(provisioning::settings(config, options))),
         }
     }
@@ -47,8 +48,16 @@ impl ReloadChannels {
             .send_replace(assessment_settings(config, options));
         self.sources.send_replace(source_settings(config, options));
         self.notify.send_replace(notify_settings(config));
-        self.allow_uids.send_replace(config.csi.allow_uids.clone());
+        self.agent_callers.send_replace(agent_callers(config));
         provisioning::reload(&self.volumes, config, options);
+    }
+}
+
+fn agent_callers(config: &Config) -> AgentCallers {
+    AgentCallers {
+        allow_uids: config.csi.allow_uids.clone(),
+        read_uids: config.csi.read_uids.clone(),
+        read_gids: config.csi.read_gids.clone(),
     }
 }
 

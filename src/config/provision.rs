@@ -17,6 +17,10 @@ use crate::model::provision::Wipe;
 pub(crate) struct CsiConfig {
     /// Uids that may call on the agent socket, besides uid 0.
     pub allow_uids: Vec<u32>,
+    /// Uids that may only read there.
+    pub read_uids: Vec<u32>,
+    /// Groups that may only read there, whatever the uid.
+    pub read_gids: Vec<u32>,
     /// The name of the CSI driver of this node's own volumes.
     #[serde(deserialize_with = "driver_name")]
     pub driver_name: String,
@@ -29,6 +33,8 @@ impl Default for CsiConfig {
     fn default() -> Self {
         CsiConfig {
             allow_uids: Vec::new(),
+            read_uids: Vec::new(),
+            read_gids: Vec::new(),
             driver_name: "csi.diskvitals.io".into(),
             static_roots: vec!["/mnt".into(), "/srv".into()],
         }

@@ -1,6 +1,7 @@
 //! The configuration file: what is refused, and the commented example.
 
 use super::*;
+use crate::model::causes::with_causes;
 
 fn error(text: &str) -> String {
     parse(Path::new("/etc/x.toml"), text)
@@ -113,5 +114,15 @@ fn effective_settings_read_back_as_themselves() {
     assert_eq!(
         parse(Path::new("x"), &text).expect("reads back"),
         Config::default()
+    );
+}
+
+#[test]
+fn a_file_without_end_is_refused_and_not_read_into_memory() {
+    let refused = load(Some(Path::new("/dev/zero"))).unwrap_err();
+    let text = with_causes(&refused);
+    assert!(
+        text.contains("/dev/zero") && text.contains("larger than 1 MiB"),
+        "{text}"
     );
 }

@@ -26,6 +26,7 @@ use prometheus_client::registry::Registry;
 
 use crate::metrics::view::families::Families;
 use crate::model::assess::truncate;
+use crate::model::echo::is_deceptive;
 use crate::model::finding::Health;
 use crate::model::snapshot::Snapshot;
 
@@ -75,14 +76,14 @@ const MAX_LABEL_BYTES: usize = 256;
 
 /// External text as a label value: bounded, and without control characters.
 fn label(text: &str) -> Cow<'_, str> {
-    let harmless = text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control);
+    let harmless = text.len() <= MAX_LABEL_BYTES && !text.chars().any(is_deceptive);
     if harmless {
         return Cow::Borrowed(text);
     }
     let visible: String = text
         .chars()
         .map(|c| {
-            if c.is_control() {
+            if is_deceptive(c) {
                 char::REPLACEMENT_CHARACTER
             } else {
                 c

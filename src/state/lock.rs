@@ -7,7 +7,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,7 +23,18 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Held until it is dropped.
 #[derive(Debug)]
 pub struct StateLock {
-    _file: Flock<File>,
+    file: Flock<File>,
+    path: PathBuf,
+}
+
+impl StateLock {
+    /// The locked file is still that of the state directory: another daemon would find it.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let locked = self.file.metadata();
+        let named = std::fs::symlink_metadata(&self.path);
+        matches!((locked, named), (Ok(locked), Ok(named))
+            if (locked.dev(), locked.ino()) == (named.dev(), named.ino()))
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +99,7 @@ pub fn acquire(dir: &Path) -> Result<StateLock, LockError> {
             let _ = file
                 .set_len(0)
                 .and_then(|()| writeln!(file, "{}", std::process::id()));
-            Ok(StateLock { _file: file })
+            Ok(StateLock { file, path })
         }
         Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
             let mut text = String::new();

@@ -9,9 +9,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 
+use crate::host::clock;
 use crate::host::exec::{self, Exec, ExecError};
 use crate::model::finding::{Evidence, Finding, Severity, Status, Subject};
 use crate::model::ledger::Transition;
@@ -114,13 +116,18 @@ pub(crate) fn message(transition: &Transition) -> Value {
     message
 }
 
+/// The program is started at once, so the clock's present offset applies.
+fn wall_text(time: Timestamp) -> String {
+    clock::wall(time).to_string()
+}
+
 fn finding(finding: &Finding) -> Value {
     let (kind, id) = match &finding.subject {
         Subject::Drive(id) => ("SUBJECT_KIND_DRIVE", id.to_string()),
         Subject::Volume(id) => ("SUBJECT_KIND_VOLUME", id.to_string()),
         Subject::Device(name) => ("SUBJECT_KIND_DEVICE", name.clone()),
     };
-    let record = |evidence: &Evidence| json!({"source": evidence.source, "time": evidence.time.to_string(), "text": evidence.text});
+    let record = |evidence: &Evidence| json!({"source": evidence.source, "time": wall_text(evidence.time), "text": evidence.text});
     let mut message = json!({
         "id": finding.id.as_str(),
         "subject": {"kind": kind, "id": id},
@@ -133,17 +140,17 @@ fn finding(finding: &Finding) -> Value {
         },
         "reason": finding.reason.name(),
         "message": finding.message,
-        "since": finding.since.to_string(),
-        "lastSeen": finding.last_seen.to_string(),
+        "since": wall_text(finding.since),
+        "lastSeen": wall_text(finding.last_seen),
         "count": finding.count.to_string(),
         "evidence": finding.evidence.iter().map(record).collect::<Vec<_>>(),
         "clearsWhen": finding.clears_when,
     });
     if let Some(acknowledged) = &finding.acknowledged {
-        message["acknowledged"] = json!({"by": acknowledged.by, "time": acknowledged.time.to_string(), "note": acknowledged.note});
+        message["acknowledged"] = json!({"by": acknowledged.by, "time": wall_text(acknowledged.time), "note": acknowledged.note});
     }
     if let Some(cleared) = &finding.cleared {
-        message["cleared"] = json!({"time": cleared.time.to_string(), "why": cleared.why});
+        message["cleared"] = json!({"time": wall_text(cleared.time), "why": cleared.why});
     }
     message
 }
@@ -159,8 +166,6 @@ fn severity(severity: Severity) -> &'static str {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
-
-    use jiff::Timestamp;
 
     use super::*;
     use crate::model::ids::{DriveId, FindingId};

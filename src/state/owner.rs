@@ -6,6 +6,7 @@
 //! a client or a source.
 
 pub(crate) mod change_stream;
+mod clock_steps;
 mod commands;
 mod io_waiters;
 mod store_sync;
@@ -36,6 +37,7 @@ use crate::model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
 use crate::model::source_update::{
     REQUEST_QUEUE_CAPACITY, SmartTarget, Source, SourceRequest, SourceStatus, SourceUpdate,
 };
+use crate::model::timeline::ClockStep;
 use crate::state::handle::{Command, Handle};
 use crate::state::notify;
 use crate::state::owner::change_stream::ChangeStream;
@@ -122,6 +124,7 @@ pub struct Owner {
     settle_by: Instant,
     /// The requests that wait for the next reading of the I/O counters.
     io_waiters: IoWaiters,
+    clock_step: Option<ClockStep>,
     /// Time of the next publication; None when nothing has changed.
     publish_at: Option<Instant>,
     published_at: Instant,
@@ -182,6 +185,7 @@ impl Owner {
             heartbeat,
             zone: TimeZone::system(),
             io_waiters: IoWaiters::default(),
+            clock_step: None,
             settle_by: Instant::now() + SETTLE_TIMEOUT,
             publish_at: None,
             published_at: Instant::now(),
@@ -253,6 +257,7 @@ impl Owner {
     }
 
     fn tick(&mut self) {
+        self.follow_clock();
         let beats = self.heartbeat.0.fetch_add(1, Ordering::Relaxed);
         if beats.is_multiple_of(TICKS_PER_ASSESSMENT) || self.store_sync.is_behind() {
             self.begin_due_checks();
@@ -357,6 +362,7 @@ impl Owner {
         );
         self.facts
             .restore_errors(contents.errors, contents.progress);
+        self.restore_clock(contents.clock_step, contents.is_quiet_lost);
         self.facts.counters.restore(contents.counters);
         self.facts.smart.restore(contents.smart);
         self.facts.checks.restore(contents.checks);
@@ -387,6 +393,7 @@ impl Owner {
     fn publish(&mut self, stored: Vec<crate::state::store::WriteAck>) {
         self.publish_at = None;
         let (now, rules) = (clock::now(), self.settings.borrow().clone());
+        self.facts.wall_offset = clock::offset();
         let active = self.ledger.severities();
         let judgements = assess::assess(&self.facts, &active, &rules.policy, now);
         let mut transitions = self.ledger.apply(judgements, now);
@@ -406,7 +413,7 @@ impl Owner {
             facts: &self.facts,
             ledger: &self.ledger,
             policy: &rules.policy,
-            node: self.node_state(),
+            node: self.node_state(now),
             settled,
             now,
         };
@@ -432,7 +439,7 @@ impl Owner {
         self.published_at = Instant::now();
     }
 
-    fn node_state(&self) -> NodeState {
+    fn node_state(&self, now: Timestamp) -> NodeState {
         let stuck = self.facts.stuck();
         let inventory = self
             .facts
@@ -458,8 +465,12 @@ impl Owner {
                 .iter()
                 .chain(kubelet)
                 .cloned()
-                .chain(self.facts.kernel.unattributed_warning())
+                .chain({
+                    let wall = |time| self.facts.wall_time(time);
+                    self.facts.kernel.unattributed_warning(wall)
+                })
                 .chain(self.facts.bypassed_drivers.warnings())
+                .chain(self.clock_warning(now))
                 .collect(),
         }
     }

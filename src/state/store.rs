@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::model;
@@ -40,6 +41,8 @@ const QUEUE: usize = 64;
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
     pub dir: PathBuf,
+    /// The current boot; empty if it is not known.
+    pub boot_id: String,
     /// Wait before the next attempt after a failure; doubles up to `retry_max`.
     pub min_backoff: Duration,
     pub max_backoff: Duration,
@@ -49,13 +52,14 @@ impl StoreConfig {
     pub fn new(dir: impl Into<PathBuf>) -> StoreConfig {
         StoreConfig {
             dir: dir.into(),
+            boot_id: String::new(),
             min_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(60),
         }
     }
 }
 
-/// The stored contents.
+/// The stored contents, with times on this run's timeline.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreContents {
     pub drives: Vec<KnownDrive>,
@@ -70,6 +74,10 @@ pub struct StoreContents {
     pub checks: Vec<(CheckId, Check)>,
     /// The boot in which the volumes existed.
     pub boot: Option<String>,
+    /// The wall clock was stepped while no daemon ran, or was wrong before or is now.
+    pub clock_step: SignedDuration,
+    /// Quiet times begin anew: the machine was off for long.
+    pub is_quiet_lost: bool,
 }
 
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::host::clock;
 use crate::metrics::view::families::{Families, SECONDS};
 use crate::metrics::view::label;
 use crate::model::finding::{Finding, Severity, Status, Subject};
@@ -60,7 +61,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
                 ("subject", label(subject)),
                 ("reason", finding.reason.name().into()),
             ],
-            finding.since.as_second(),
+            clock::wall(finding.since).as_second(),
         )?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::host::clock;
 use crate::metrics::view::families::{Families, SECONDS};
 use crate::metrics::view::{HEALTH_STATES, Node, health, label};
 use crate::model::snapshot::{Snapshot, StoreStatus};
@@ -28,7 +29,7 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
         Some(&SECONDS),
         "When the daemon was started, since the epoch.",
     )?;
-    family.unlabeled(node.started.as_second())?;
+    family.unlabeled(clock::wall(node.started).as_second())?;
     let state = &snapshot.node;
     let help = "Worst health of drives and volumes; acknowledged findings and drives under maintenance do not count.";
     let mut family = families.gauge("diskvitals_node_health", None, help)?;

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::host::clock;
 use crate::metrics::view::families::{BYTES, CELSIUS, Families, Family, SECONDS};
 use crate::metrics::view::label;
 use crate::model::facts::smart::{SmartFacts, SmartOutcome};
@@ -141,7 +142,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     )?;
     for (id, smart) in &asked {
         if let Some((at, _)) = &smart.history.last {
-            family.signed(&[("drive", *id)], at.as_second())?;
+            family.signed(&[("drive", *id)], clock::wall(*at).as_second())?;
         }
     }
     let mut family = families.gauge(

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::host::clock;
 use crate::metrics::view::families::{BYTES, Families, SECONDS};
 use crate::metrics::view::{HEALTH_STATES, health, label, optional_label};
 use crate::model::check::{Check, CheckVerdict};
@@ -92,7 +93,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         help,
     )?;
     for (id, at) in volumes().filter_map(|(id, volume)| Some((id, volume.last_probe?))) {
-        family.signed(&[("volume", id)], at.as_second())?;
+        family.signed(&[("volume", id)], clock::wall(at).as_second())?;
     }
     let help =
         "Incidents in the kernel log about the volume's filesystem and its own device, by class.";
@@ -231,7 +232,7 @@ fn checks(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     let mut family = families.gauge("diskvitals_volume_check_timestamp", Some(&SECONDS), help)?;
     for (id, (check, _)) in &newest {
         check.ended.map_or(Ok(()), |ended| {
-            family.signed(&[("volume", id.as_str())], ended.as_second())
+            family.signed(&[("volume", id.as_str())], clock::wall(ended).as_second())
         })?;
     }
     Ok(())

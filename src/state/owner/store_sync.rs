@@ -83,6 +83,11 @@ impl StoreSync {
         self.needs_full_write = true;
     }
 
+    /// The next write contains everything, although the store has it.
+    pub(crate) fn require_full_write(&mut self) {
+        self.needs_full_write = true;
+    }
+
     /// History is in memory only: no request must wait for the disk.
     pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.status, StoreStatus::MemoryOnly(_))
@@ -271,14 +276,27 @@ fn is_check_unchanged(old: &Arc<Check>, new: &Arc<Check>) -> bool {
     Arc::ptr_eq(old, new) || stored_part(old) == stored_part(new)
 }
 
+/// Compared field by field, without a copy: `last_seen` changes with each scan.
 fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
-    let last_seen = new.last_seen;
-    old != new
-        && (timestamp_differs(old.last_seen, last_seen, times)
-            || KnownDrive {
-                last_seen,
-                ..old.clone()
-            } != *new)
+    let KnownDrive {
+        facts,
+        first_seen,
+        last_seen,
+        missing_since,
+        abnormal_state_since,
+        volumes,
+        in_use,
+    } = old;
+    timestamp_differs(*last_seen, new.last_seen, times)
+        || (first_seen, missing_since, abnormal_state_since, in_use)
+            != (
+                &new.first_seen,
+                &new.missing_since,
+                &new.abnormal_state_since,
+                &new.in_use,
+            )
+        || volumes != &new.volumes
+        || facts != &new.facts
 }
 
 fn finding_differs(old: &Arc<Finding>, new: &Arc<Finding>, times: bool) -> bool {

@@ -4,6 +4,7 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::Receiver;
 
+use jiff::SignedDuration;
 use tokio::sync::oneshot;
 
 use super::*;
@@ -489,4 +490,51 @@ async fn shutdown_waits_at_most_a_second_for_the_disk() {
             .await,
         Err(CommandError::Stopping)
     ));
+}
+
+fn steps(snapshot: &Snapshot) -> Vec<&String> {
+    let warnings = snapshot.node.warnings.iter();
+    warnings.filter(|text| text.contains("stepped")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_of_the_clock_is_shown_and_everything_is_stored_again() {
+    let (disk, ops, _ended, _store, events) = Store::fake();
+    let (_rules, rules) = watch::channel(SharedAssessmentSettings::default());
+    let (mut owner, handles) = Owner::new(rules, disk, events);
+    owner.restore(StoreContents::default());
+    owner.publish(Vec::new());
+    let settings = AssessmentSettings::default();
+    let state = Observation::ok(clock::now(), LayerState::Md(mirror(2, 1)));
+    let device = "md0".to_owned();
+    owner.apply(
+        SourceUpdate::Layer { device, state },
+        &settings,
+        clock::now(),
+    );
+    owner.publish(Vec::new());
+    let before = only(&handles.handle.snapshot());
+    drop(ops.try_iter().collect::<Vec<_>>());
+
+    owner.apply_clock_step(SignedDuration::from_hours(48));
+    owner.publish(Vec::new());
+    let snapshot = handles.handle.snapshot();
+    assert_eq!(only(&snapshot).since, before.since);
+    assert!(matches!(steps(&snapshot)[..], [text] if text.contains("2 d forward")));
+    assert!(ops.try_iter().any(|op| op.write.is_complete));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_while_no_daemon_ran_is_shown_and_a_small_one_is_not() {
+    for (hours, shown) in [(-48, true), (0, false)] {
+        let owner = harness();
+        owner
+            .open(StoreContents {
+                clock_step: SignedDuration::from_hours(hours),
+                ..StoreContents::default()
+            })
+            .await;
+        let snapshot = owner.until(|snapshot| snapshot.settled).await;
+        assert_eq!(!steps(&snapshot).is_empty(), shown);
+    }
 }

@@ -1,8 +1,9 @@
 //! Opening the database: settings, check, migration, loading. A database that is damaged or newer
 //! than this program is set aside as a whole, and a new one is created.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,9 +11,10 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::host::clock;
+use crate::model::timeline::Moment;
 use crate::state::store::rows::{self, UnreadableRows};
 use crate::state::store::schema::{self, MIGRATIONS};
-use crate::state::store::{StoreContents, WriteBatch};
+use crate::state::store::{StoreContents, WriteBatch, topics};
 
 pub const DATABASE: &str = "state.db";
 
@@ -43,6 +45,25 @@ pub(crate) enum OpenError {
 pub(crate) struct Database {
     connection: Connection,
     unreadable: UnreadableRows,
+    boot_id: String,
+    path: PathBuf,
+    files: DatabaseFiles,
+}
+
+/// Device and inode of the database and of its write-ahead log; None without such a file. SQLite
+/// continues to write to files that were removed or replaced.
+#[derive(Debug, PartialEq)]
+struct DatabaseFiles([Option<(u64, u64)>; 2]);
+
+impl DatabaseFiles {
+    fn at(path: &Path) -> DatabaseFiles {
+        DatabaseFiles(["", "-wal"].map(|end| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(end);
+            let file = std::fs::symlink_metadata(name).ok()?;
+            Some((file.dev(), file.ino()))
+        }))
+    }
 }
 
 enum OpenFailure {
@@ -51,9 +72,9 @@ enum OpenFailure {
     Failed(rusqlite::Error),
 }
 
-pub(crate) fn open(dir: &Path) -> Result<(Database, StoreContents), OpenError> {
+pub(crate) fn open(dir: &Path, boot_id: &str) -> Result<(Database, StoreContents), OpenError> {
     let path = dir.join(DATABASE);
-    let unfit = match try_open(&path) {
+    let unfit = match try_open(&path, boot_id) {
         Ok(opened) => return Ok(opened),
         Err(OpenFailure::Failed(source)) => return Err(failed(path, source)),
         Err(unfit) => unfit,
@@ -77,7 +98,7 @@ pub(crate) fn open(dir: &Path) -> Result<(Database, StoreContents), OpenError> {
         database = %path.display(), why, kept_as = %kept.display(),
         "the state database cannot be used and is set aside; history and acknowledgements begin anew"
     );
-    try_open(&path).map_err(|unfit| match unfit {
+    try_open(&path, boot_id).map_err(|unfit| match unfit {
         OpenFailure::Failed(source) => failed(path, source),
         // A new database is neither, unless the disk returns wrong data.
         OpenFailure::Damaged(_) | OpenFailure::Newer(_) => OpenError::Open {
@@ -97,7 +118,23 @@ impl Database {
         for write in writes {
             rows::apply(&transaction, write, &self.unreadable)?;
         }
+        topics::put_last_write(&transaction, &moment(&self.boot_id))?;
         transaction.commit()
+    }
+
+    /// The files that were opened are still those of the state directory.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.files == DatabaseFiles::at(&self.path)
+    }
+}
+
+fn moment(boot_id: &str) -> Moment {
+    let (time, boottime, wall) = clock::read_all();
+    Moment {
+        boot_id: boot_id.to_owned(),
+        time,
+        boottime,
+        wall,
     }
 }
 
@@ -108,7 +145,28 @@ fn failed(path: PathBuf, source: rusqlite::Error) -> OpenError {
     }
 }
 
-fn try_open(path: &Path) -> Result<(Database, StoreContents), OpenFailure> {
+/// Whatever the umask: the history names drives, volumes and pods. SQLite gives the files beside the
+/// database the mode of the database.
+fn keep_private(path: &Path) {
+    let private = Permissions::from_mode(0o600);
+    let created = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .and_then(|file| match file.metadata()?.mode() & 0o077 {
+            0 => Ok(()),
+            _ => file.set_permissions(private),
+        });
+    // SQLite says next why the file cannot be written.
+    if let Err(error) = created {
+        tracing::debug!(path = %path.display(), %error, "the database's mode was not set");
+    }
+}
+
+fn try_open(path: &Path, boot_id: &str) -> Result<(Database, StoreContents), OpenFailure> {
+    keep_private(path);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -158,7 +216,7 @@ fn try_open(path: &Path) -> Result<(Database, StoreContents), OpenFailure> {
         }
     }
     schema::migrate(&mut connection, MIGRATIONS).map_err(classify)?;
-    let (loaded, unreadable) = rows::load(&connection).map_err(classify)?;
+    let (loaded, unreadable) = rows::load(&connection, &moment(boot_id)).map_err(classify)?;
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
         .map_err(classify)?;
@@ -166,6 +224,9 @@ fn try_open(path: &Path) -> Result<(Database, StoreContents), OpenFailure> {
         Database {
             connection,
             unreadable,
+            boot_id: boot_id.to_owned(),
+            path: path.to_owned(),
+            files: DatabaseFiles::at(path),
         },
         loaded,
     ))
@@ -190,7 +251,7 @@ fn classify(error: rusqlite::Error) -> OpenFailure {
 
 /// Renames the WAL first: beside a new database, it would be replayed into it.
 fn set_aside(dir: &Path, kind: &str) -> io::Result<PathBuf> {
-    let stamp = clock::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    let stamp = clock::wall_now().strftime("%Y%m%dT%H%M%SZ").to_string();
     let named = |number: u32| match number {
         0 => format!("{DATABASE}.{kind}-{stamp}"),
         _ => format!("{DATABASE}.{kind}-{stamp}.{number}"),
@@ -214,4 +275,89 @@ fn set_aside(dir: &Path, kind: &str) -> io::Result<PathBuf> {
     }
     File::open(dir)?.sync_all()?;
     Ok(dir.join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::*;
+    use crate::model::facts::kernel_log::LogProgress;
+    use crate::model::finding::Subject;
+    use crate::model::fixture::event;
+    use crate::model::ids::DriveId;
+    use crate::model::kernel_log::error_history::ErrorHistory;
+    use crate::model::kernel_log::event::Class;
+
+    fn errors(time: Timestamp) -> WriteBatch {
+        let mut history = ErrorHistory::default();
+        history.add(&event(Class::Medium, "sda", time, &[7]));
+        let mut write = WriteBatch {
+            progress: Some(Arc::new(LogProgress::default())),
+            ..WriteBatch::default()
+        };
+        let subject = Subject::Drive(DriveId::new("A"));
+        write.errors.upserted = vec![(subject, Arc::new(history))];
+        write
+    }
+
+    /// The age of errors that were a minute old when the last run wrote, now, with a clock that was
+    /// ahead of today's by `ahead`.
+    fn age_after_restart(ahead: SignedDuration, boot: &str) -> (SignedDuration, StoreContents) {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut database, _) = open(dir.path(), "a").unwrap();
+        let time = clock::now() + ahead;
+        let write = errors(time - SignedDuration::from_mins(1));
+        database.write(std::iter::once(&write)).unwrap();
+        let last = Moment {
+            time,
+            wall: time,
+            ..moment("a")
+        };
+        let transaction = database.connection.transaction().unwrap();
+        topics::put_last_write(&transaction, &last).unwrap();
+        transaction.commit().unwrap();
+        drop(database);
+        let (_, loaded) = open(dir.path(), boot).unwrap();
+        let last_seen = loaded.errors[0].1.last_seen().unwrap();
+        (clock::now().duration_since(last_seen), loaded)
+    }
+
+    #[test]
+    fn errors_that_were_stored_with_a_wrong_clock_have_their_true_age_after_a_start() {
+        let days = |days: i64| SignedDuration::from_hours(24 * days);
+        for ahead in [2, -2, 2000, -2000].map(days) {
+            let (age, loaded) = age_after_restart(ahead, "a");
+            assert!((60..120).contains(&age.as_secs()), "{ahead}: {age}");
+            let wrong_by = (loaded.clock_step + ahead).abs();
+            assert!(wrong_by < SignedDuration::from_mins(1), "{wrong_by}");
+        }
+    }
+
+    #[test]
+    fn between_boots_errors_age_by_bounded_wall_time() {
+        let days = |days: i64| SignedDuration::from_hours(24 * days);
+        for (ahead, aged, is_quiet_lost) in [(2, 0, false), (-2, 2, true), (-2000, 28, true)] {
+            let (age, loaded) = age_after_restart(days(ahead), "b");
+            let more = age - days(aged);
+            assert!((60..120).contains(&more.as_secs()), "{ahead}: {age}");
+            assert_eq!(loaded.is_quiet_lost, is_quiet_lost);
+        }
+    }
+
+    #[test]
+    fn the_database_is_readable_by_its_owner_only_whatever_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(DATABASE);
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        drop(open(dir.path(), "").unwrap());
+        assert_eq!(mode(&path), 0o600);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let (_database, _) = open(dir.path(), "").unwrap();
+        for file in std::fs::read_dir(dir.path()).unwrap() {
+            assert_eq!(mode(&file.unwrap().path()) & 0o077, 0);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use rusqlite::types::Type;
 use rusqlite::{Connection, Row, Transaction, params};
 use serde::Serialize;
@@ -11,6 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::model::facts::KnownDrive;
 use crate::model::finding::{Acknowledgement, Clearance, Finding};
 use crate::model::ids::FindingId;
+use crate::model::timeline::{Moment, Rebase};
 use crate::state::store::{StoreContents, WriteBatch, topics};
 
 /// Rows that this version could not read. They stay unchanged, and a warning is logged.
@@ -20,12 +22,17 @@ pub(crate) struct UnreadableRows {
     findings: BTreeSet<String>,
 }
 
-pub(crate) fn load(connection: &Connection) -> rusqlite::Result<(StoreContents, UnreadableRows)> {
+/// `now`: all times are moved onto the timeline that it is on.
+pub(crate) fn load(
+    connection: &Connection,
+    now: &Moment,
+) -> rusqlite::Result<(StoreContents, UnreadableRows)> {
+    let rebase = Rebase::new(topics::last_write(connection)?.as_ref(), now);
     let (mut loaded, mut unreadable) = (StoreContents::default(), UnreadableRows::default());
     let mut statement = connection.prepare("SELECT id, known FROM drives ORDER BY id")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        match json::<KnownDrive>(row, 1) {
+        match json::<KnownDrive>(row, 1, &rebase) {
             Ok(known) => loaded.drives.push(known),
             Err(error) => unreadable
                 .drives
@@ -39,14 +46,15 @@ pub(crate) fn load(connection: &Connection) -> rusqlite::Result<(StoreContents, 
     )?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        match finding(row) {
+        match finding(row, &rebase) {
             Ok(finding) => loaded.findings.push(finding),
             Err(error) => unreadable
                 .findings
                 .extend(warn_skipped("findings", row, &error)),
         }
     }
-    topics::load(connection, &mut loaded)?;
+    topics::load(connection, &rebase, &mut loaded)?;
+    (loaded.clock_step, loaded.is_quiet_lost) = (rebase.step, rebase.is_quiet_lost);
     Ok((loaded, unreadable))
 }
 
@@ -171,10 +179,10 @@ fn delete_others(
     Ok(())
 }
 
-fn finding(row: &Row<'_>) -> rusqlite::Result<Finding> {
+fn finding(row: &Row<'_>, rebase: &Rebase) -> rusqlite::Result<Finding> {
     let subject = serde_json::json!({"kind": row.get::<_, String>("subject_kind")?, "id": row.get::<_, String>("subject_id")?});
     let acknowledged = |by| -> rusqlite::Result<Acknowledgement> {
-        let (time, note) = (parse_enum(row, "time")?, row.get("note")?);
+        let (time, note) = (parse_time(row, "time", rebase)?, row.get("note")?);
         Ok(Acknowledgement { by, time, note })
     };
     let acknowledged = row
@@ -184,7 +192,7 @@ fn finding(row: &Row<'_>) -> rusqlite::Result<Finding> {
     let cleared = match row.get::<_, Option<String>>("cleared_time")? {
         None => None,
         Some(_) => Some(Clearance {
-            time: parse_enum(row, "cleared_time")?,
+            time: parse_time(row, "cleared_time", rebase)?,
             why: row
                 .get::<_, Option<String>>("cleared_why")?
                 .unwrap_or_default(),
@@ -197,10 +205,10 @@ fn finding(row: &Row<'_>) -> rusqlite::Result<Finding> {
         severity: parse_enum(row, "severity")?,
         status: parse_enum(row, "status")?,
         message: row.get("message")?,
-        since: parse_enum(row, "since")?,
-        last_seen: parse_enum(row, "last_seen")?,
+        since: parse_time(row, "since", rebase)?,
+        last_seen: parse_time(row, "last_seen", rebase)?,
         count: u64::try_from(row.get::<_, i64>("count")?).unwrap_or_default(),
-        evidence: json(row, row.as_ref().column_index("evidence")?)?,
+        evidence: json(row, row.as_ref().column_index("evidence")?, rebase)?,
         clears_when: row.get("clears_when")?,
         acknowledged,
         cleared,
@@ -215,9 +223,18 @@ fn parse_enum<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Res
     })
 }
 
-fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+fn parse_time(row: &Row<'_>, column: &str, rebase: &Rebase) -> rusqlite::Result<Timestamp> {
+    parse_enum(row, column).map(|time| rebase.apply(time))
+}
+
+fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize, rebase: &Rebase) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
-    serde_json::from_str(&text).map_err(|error| conversion_error(column, error))
+    serde_json::from_str(&text)
+        .and_then(|mut value| {
+            rebase.apply_to_json(&mut value);
+            serde_json::from_value(value)
+        })
+        .map_err(|error| conversion_error(column, error))
 }
 
 fn conversion_error(column: usize, error: serde_json::Error) -> rusqlite::Error {

@@ -4,7 +4,8 @@
 use rusqlite::Connection;
 
 pub(crate) const MIGRATIONS: &[&str] = &[
-    // Times are RFC 3339 text in UTC, so that nothing is rounded and people can read them. `known`
+    // Times are RFC 3339 text in UTC, so that nothing is rounded and people can read them: on the
+    // timeline of the run that wrote them, which is the wall clock at its start. `known`
     // and `evidence` are JSON of the model's types.
     "CREATE TABLE drives (
         id TEXT PRIMARY KEY,

@@ -96,13 +96,18 @@ impl StoreThread<'_> {
 
     fn open(&mut self) -> Result<(Database, StoreContents), StartError> {
         let dir: &Path = &self.config.dir;
-        if self.lock.is_none() {
+        if !self.is_locked() {
             self.lock = Some(lock::acquire(dir)?);
         }
-        Ok(open::open(dir)?)
+        Ok(open::open(dir, &self.config.boot_id)?)
+    }
+
+    fn is_locked(&self) -> bool {
+        self.lock.as_ref().is_some_and(StateLock::is_in_place)
     }
 
     fn write(&mut self, ops: Vec<WriteRequest>) {
+        let is_locked = self.is_locked();
         let result = match &mut self.database {
             None => Err(self.last_error.clone()),
             Some(database) => database
@@ -110,6 +115,13 @@ impl StoreThread<'_> {
                 .map_err(|error| {
                     let path = self.config.dir.join(open::DATABASE);
                     format!("writing {}: {error}", path.display())
+                })
+                .and_then(|()| match database.is_in_place() && is_locked {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "files in {} were removed or replaced while they were in use",
+                        self.config.dir.display()
+                    )),
                 }),
         };
         match &result {

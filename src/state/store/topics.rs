@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::model::facts::StoredVolume;
 use crate::model::ids::VolumeId;
+use crate::model::timeline::{Moment, Rebase};
 use crate::state::store::rows::text;
 use crate::state::store::{RowChanges, StoreContents, WriteBatch};
 
@@ -19,19 +21,37 @@ const VOLUMES: &str = "volumes";
 const CHECKS: &str = "checks";
 const BOOT: &str = "boot";
 const PROGRESS: &str = "kernel_log";
+const LAST_WRITE: &str = "last_write";
 
-pub(crate) fn load(connection: &Connection, loaded: &mut StoreContents) -> rusqlite::Result<()> {
-    loaded.errors = load_topic(connection, ERRORS)?;
-    let meta = |key: &str| -> rusqlite::Result<Option<String>> {
-        connection
-            .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| {
-                row.get(0)
-            })
-            .optional()
-    };
-    loaded.progress = meta(PROGRESS)?.and_then(|text| parse_or_warn(&text, PROGRESS));
-    loaded.boot = meta(BOOT)?;
-    loaded.volumes = self::load_topic::<VolumeId, StoredVolume>(connection, VOLUMES)?
+/// Where the run that wrote the database was when it wrote last.
+pub(crate) fn last_write(connection: &Connection) -> rusqlite::Result<Option<Moment>> {
+    let stored = meta(connection, LAST_WRITE)?;
+    Ok(stored.and_then(|text| parse_or_warn(&text, LAST_WRITE, |_| {})))
+}
+
+pub(crate) fn put_last_write(transaction: &Transaction<'_>, now: &Moment) -> rusqlite::Result<()> {
+    put_meta(transaction, LAST_WRITE, &text(now)?)
+}
+
+fn meta(connection: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
+    connection
+        .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| {
+            row.get(0)
+        })
+        .optional()
+}
+
+pub(crate) fn load(
+    connection: &Connection,
+    rebase: &Rebase,
+    loaded: &mut StoreContents,
+) -> rusqlite::Result<()> {
+    loaded.errors = load_topic(connection, ERRORS, rebase)?;
+    let rebased = |value: &mut Value| rebase.apply_to_json(value);
+    loaded.progress =
+        meta(connection, PROGRESS)?.and_then(|text| parse_or_warn(&text, PROGRESS, rebased));
+    loaded.boot = meta(connection, BOOT)?;
+    loaded.volumes = self::load_topic::<VolumeId, StoredVolume>(connection, VOLUMES, rebase)?
         .into_iter()
         .map(|(_, volume)| volume)
         .collect();
@@ -39,9 +59,9 @@ pub(crate) fn load(connection: &Connection, loaded: &mut StoreContents) -> rusql
         // Without the position up to which they count, the log would be counted a second time.
         loaded.errors.clear();
     }
-    loaded.counters = load_topic(connection, COUNTERS)?;
-    loaded.smart = load_topic(connection, SMART)?;
-    loaded.checks = load_topic(connection, CHECKS)?;
+    loaded.counters = load_topic(connection, COUNTERS, rebase)?;
+    loaded.smart = load_topic(connection, SMART, rebase)?;
+    loaded.checks = load_topic(connection, CHECKS, rebase)?;
     Ok(())
 }
 
@@ -74,6 +94,7 @@ fn put_meta(transaction: &Transaction<'_>, key: &str, value: &str) -> rusqlite::
 fn load_topic<K: DeserializeOwned, V: DeserializeOwned>(
     connection: &Connection,
     topic: &str,
+    rebase: &Rebase,
 ) -> rusqlite::Result<Vec<(K, V)>> {
     let mut statement = connection
         .prepare("SELECT subject, memory FROM memories WHERE topic = ?1 ORDER BY subject")?;
@@ -81,7 +102,8 @@ fn load_topic<K: DeserializeOwned, V: DeserializeOwned>(
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         let (subject, memory): (String, String) = (row.get(0)?, row.get(1)?);
-        found.extend(parse_or_warn(&subject, topic).zip(parse_or_warn(&memory, topic)));
+        let memory = parse_or_warn(&memory, topic, |value| rebase.apply_to_json(value));
+        found.extend(parse_or_warn(&subject, topic, |_| {}).zip(memory));
     }
     Ok(found)
 }
@@ -130,8 +152,16 @@ impl TopicWriter<'_> {
 }
 
 /// A history that this version cannot read is dropped and starts again.
-fn parse_or_warn<T: DeserializeOwned>(stored: &str, topic: &str) -> Option<T> {
+fn parse_or_warn<T: DeserializeOwned>(
+    stored: &str,
+    topic: &str,
+    change: impl FnOnce(&mut Value),
+) -> Option<T> {
     serde_json::from_str(stored)
+        .and_then(|mut value| {
+            change(&mut value);
+            serde_json::from_value(value)
+        })
         .inspect_err(
             |error| tracing::warn!(topic, %error, "a memory in the state database is not readable"),
         )
@@ -157,7 +187,13 @@ mod tests {
         apply(&transaction, write).unwrap();
         transaction.commit().unwrap();
         let mut loaded = StoreContents::default();
-        load(connection, &mut loaded).unwrap();
+        let now = Moment {
+            boot_id: String::new(),
+            time: at(9999),
+            boottime: std::time::Duration::ZERO,
+            wall: at(9999),
+        };
+        load(connection, &Rebase::new(None, &now), &mut loaded).unwrap();
         loaded
     }
 
