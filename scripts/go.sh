@@ -38,6 +38,7 @@ find_go() {
 
 # The key of a finished program: when it differs from the recorded key, the program is built again.
 identity() { # name source part tags
+    if [ -e "$here/sources.sed" ] && [ "$2" != here ]; then sha256sum <"$here/sources.sed" | cut -c1-16 | tr '\n' ' '; fi
     if [ "$2" = here ]; then cat "$here/$1"/*.go "$here/$1"/go.* | sha256sum | cut -c1-16 | tr '\n' ' '; else printf '%s %s ' "$2" "$3${4:+ $4}"; fi
     "$go" env GOVERSION
 }
@@ -45,7 +46,7 @@ identity() { # name source part tags
 # is_current NAME SOURCE PART TAGS: it exists, from this source and this compiler.
 is_current() { [ -x "$TOOLS/bin/$1" ] && [ "$(cat "$TOOLS/stamps/$1" 2>/dev/null)" = "$(identity "$@")" ]; }
 
-# In a copy of the module's own tree, so that its go.mod (with its replacements) and go.sum hold.
+# In a copy of the module's own tree, so that its go.mod (with its replacements) and go.sum hold. `sources.sed` beside the table changes others' sources.
 build() { # name source part tags
     local wanted stamp=$TOOLS/stamps/$1 tree=$scratch/$1
     if is_current "$@"; then return; fi
@@ -56,6 +57,7 @@ build() { # name source part tags
     [ -n "$source" ] || die "downloading $2"
     cp -r --no-preserve=mode "$source" "$tree"
     rm -rf "$tree/vendor" "$tree/go.work"
+    if [ -e "$here/sources.sed" ] && [ "$2" != here ]; then find "$tree" -name '*.go' -exec sed -i -f "$here/sources.sed" {} +; fi
     (cd "$tree" && nice -n 10 "$go" build -mod=readonly -buildvcs=false -trimpath -tags="${4:-}" -ldflags='-s -w' -o "$scratch/$1.built" "$3") >&2 || die "building $1"
     # Replaced atomically: another run may be using it.
     install -m 755 "$scratch/$1.built" "$TOOLS/bin/.$1.new" && mv "$TOOLS/bin/.$1.new" "$TOOLS/bin/$1"

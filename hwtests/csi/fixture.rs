@@ -188,7 +188,7 @@ pub async fn nothing_is_left(testbed: &Testbed, csi: &Csi) {
     assert_eq!(mounts_below(testbed.kubelet.root()), Vec::<String>::new());
     assert_eq!(loops_below(&testbed.path("pool")), Vec::<String>::new());
     assert_eq!(images(testbed), Vec::<PathBuf>::new());
-    for folder in ["volumes", "intents", "attachments"] {
+    for folder in ["volumes", "intents", "attachments", "formats"] {
         let entries = std::fs::read_dir(testbed.path("pool").join(folder))
             .into_iter()
             .flatten()

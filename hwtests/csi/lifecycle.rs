@@ -284,10 +284,7 @@ async fn a_second_writer_is_refused_and_the_first_is_named() {
             .expect("made");
         let volume = claim(&testbed, &handle, "first", capability.clone());
         volume.up(csi).await;
-        let other = Volume {
-            target: volume.target.with_file_name("second"),
-            ..volume.clone()
-        };
+        let other = claim(&testbed, &handle, "second", capability.clone());
         let refused = other.publish(csi).await.expect_err("one path only");
         assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
         assert!(
@@ -308,12 +305,9 @@ async fn a_second_writer_is_refused_and_the_first_is_named() {
         .create("pvc-many", 8 * MIB, many.clone())
         .await
         .expect("made");
-    let volume = claim(&testbed, &handle, "first", many);
+    let volume = claim(&testbed, &handle, "first", many.clone());
     volume.up(csi).await;
-    let other = Volume {
-        target: volume.target.with_file_name("second"),
-        ..volume.clone()
-    };
+    let other = claim(&testbed, &handle, "second", many);
     other.publish(csi).await.expect("as many as there are pods");
     std::fs::write(other.target.join("from-the-second"), b"x").expect("written");
     assert!(volume.target.join("from-the-second").exists());

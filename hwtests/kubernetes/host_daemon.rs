@@ -8,6 +8,8 @@ use crate::fixture::Fixture;
 
 /// The chart's `shim.runAsUser`.
 const SHIM: u32 = 65_532;
+/// The chart's `report.runAsUser`.
+const READER: u32 = 65533;
 
 fn daemon(fixture: &Fixture, config: &str) -> HostProgram {
     let file = fixture.path("host.toml");
@@ -46,7 +48,7 @@ fn a_shim_pod_with_a_host_daemon_mounts_volumes_and_reports_their_health() {
     )
     .expect("a program");
     let config = format!(
-        "{}[csi]\nallow_uids = [{SHIM}]\n[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
+        "{}[csi]\nallow_uids = [{SHIM}]\nread_uids = [{READER}]\nread_gids = [{READER}]\n[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
         crate::fixture::CONFIG.replace("/smart/smartctl", &smartctl.display().to_string()),
         drive.disk.device.display()
     );

@@ -75,12 +75,14 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]{{ with .add }}, add: [{{ . }}]{{ end }}}
 {{- end -}}
 
-{{/* The uids that may call on the agent's socket, besides root. */}}
-{{- define "diskvitals.uids" -}}
-{{- $uids := list -}}
-{{- if or .Values.shim.enabled .Values.report.events .Values.report.conditions }}{{ $uids = append $uids (int64 .Values.shim.runAsUser) }}{{ end -}}
-{{- range .Values.interposers }}{{ if .runAsUser }}{{ $uids = append $uids (int64 .runAsUser) }}{{ end }}{{ end -}}
-{{- $uids | uniq | join ", " -}}
+{{/* The callers of the agent's socket besides root: the shim may do everything, the reporter and the
+interposers may read. An interposer that is root by name is in the readers' group. */}}
+{{- define "diskvitals.callers" -}}
+{{- $readers := list (int64 .Values.report.runAsUser) -}}
+{{- range .Values.interposers }}{{ if .runAsUser }}{{ $readers = append $readers (int64 .runAsUser) }}{{ end }}{{ end -}}
+allow_uids = [{{ if .Values.shim.enabled }}{{ int64 .Values.shim.runAsUser }}{{ end }}]
+read_uids = [{{ $readers | uniq | join ", " }}]
+read_gids = [{{ int64 .Values.report.runAsUser }}]
 {{- end -}}
 
 {{- define "diskvitals.podSecurity" -}}
