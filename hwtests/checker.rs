@@ -1,7 +1,7 @@
 //! Checkers in their jail on real devices: they read the filesystem and never write.
 
 mod failures;
-mod fixture;
+pub mod fixture;
 mod images;
 mod jail;
 

@@ -24,7 +24,7 @@ const VOLUME: Claim = Claim {
 const ID: &str = "csi:f.csi.example.com/v";
 const MIB: u64 = 1 << 20;
 
-fn on_a_server(testbed: &Testbed, image: &Path) -> (FuseServer, Disk) {
+pub(crate) fn on_a_server(testbed: &Testbed, image: &Path) -> (FuseServer, Disk) {
     let served = FuseServer::mount(&testbed.path("fuse"), image);
     let disk = testbed.attach(&served.file());
     (served, disk)
@@ -46,7 +46,7 @@ fn read_sector(device: &Path, offset: u64) -> std::io::Result<()> {
 /// The kernel prints ten such records in five seconds (blk_print_req_error()), so an earlier test
 /// may have used up the limit. Repeats the failure until it is reported; within ten seconds that is
 /// one attempt.
-async fn fail_until<T>(
+pub(crate) async fn fail_until<T>(
     device: &Path,
     sectors: &[u64],
     mut reported: impl AsyncFnMut() -> Option<T>,
@@ -67,7 +67,7 @@ fn control_disk(testbed: &Testbed) -> Disk {
     disk
 }
 
-async fn assert_no_finding(daemon: &Daemon, disk: &Disk) {
+pub(crate) async fn assert_no_finding(daemon: &Daemon, disk: &Disk) {
     let drive = daemon.client.drive_named(disk.name()).await;
     assert_eq!(
         (drive.health(), drive.findings.len(), drive.errors.len()),

@@ -20,6 +20,7 @@ mod csi_calls;
 mod lab {
     pub mod agent;
     pub mod checks;
+    pub mod clock;
     pub mod context;
     pub mod csi;
     pub mod csi_client;
@@ -208,6 +209,12 @@ const SCENARIOS: &[Scenario] = &[
         breaks: &[drives::SCSI_RESTART],
         limit: Duration::from_secs(180),
         run: lab::restart::killed_between_errors,
+    },
+    Scenario {
+        name: "a_step_of_the_clock_clears_nothing_and_is_shown",
+        breaks: &[drives::SCSI_RESTART],
+        limit: Duration::from_secs(240),
+        run: lab::clock::stepped_forward_and_back,
     },
     Scenario {
         name: "a_volume_whose_drive_is_gone_is_the_same_volume_after_a_restart",

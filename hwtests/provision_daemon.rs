@@ -10,7 +10,7 @@ use diskvitals::api::wire::*;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
 
-use crate::support::daemon::Arguments;
+use crate::support::daemon::{Arguments, CONFIG};
 use crate::support::{Daemon, SOON, Testbed, eventually};
 
 const MIB: u64 = 1 << 20;
@@ -78,14 +78,22 @@ impl Node {
         Node::start(self.testbed).await
     }
 
-    fn at(&self, below: &str) -> String {
-        self.testbed
-            .kubelet
-            .root()
-            .join(below)
-            .to_str()
-            .expect("text")
-            .to_owned()
+    /// A path in the kubelet's layout, in its folder.
+    fn at(&self, name: &str) -> String {
+        let csi = "plugins/kubernetes.io/csi";
+        let below = match name {
+            "staged" => format!("{csi}/csi.diskvitals.io/{}/globalmount", "0af1".repeat(16)),
+            "staged-dev" => format!("{csi}/volumeDevices/staging/pv"),
+            "dev" => format!("{csi}/volumeDevices/publish/pv/pod"),
+            pod => format!("pods/{pod}/volumes/kubernetes.io~csi/pv/mount"),
+        };
+        let at = self.testbed.kubelet.root().join(below);
+        std::fs::create_dir_all(at.parent().expect("a folder")).expect("the kubelet's folder");
+        at.to_str().expect("text").to_owned()
+    }
+
+    fn staging(&self, block: bool) -> String {
+        self.at(if block { "staged-dev" } else { "staged" })
     }
 
     async fn create(
@@ -109,16 +117,27 @@ impl Node {
     async fn stage(&mut self, handle: &str, access: Access) -> Result<(), Status> {
         let request = StageRequest {
             handle: handle.into(),
-            staging_path: self.at("staged"),
+            staging_path: self.staging(access.block),
             access: Some(access),
         };
         self.volumes.stage(request).await.map(drop)
     }
 
+    /// The refusal after the whole device was read, which takes several parts on a slow machine.
+    async fn stage_refused(&mut self, handle: &str) -> Status {
+        loop {
+            let refused = self.stage(handle, writer()).await.expect_err("refused");
+            if refused.code() != Code::Unavailable {
+                return refused;
+            }
+            assert!(refused.message().contains(" % of "), "{refused:?}");
+        }
+    }
+
     async fn publish(&mut self, handle: &str, pod: &str, access: Access) -> Result<(), Status> {
         let request = PublishRequest {
             handle: handle.into(),
-            staging_path: self.at("staged"),
+            staging_path: self.staging(access.block),
             target_path: self.at(pod),
             access: Some(access),
             pod_name: pod.into(),
@@ -136,10 +155,10 @@ impl Node {
         self.volumes.unpublish(request).await.map(drop)
     }
 
-    async fn unstage(&mut self, handle: &str) -> Result<(), Status> {
+    async fn unstage(&mut self, handle: &str, block: bool) -> Result<(), Status> {
         let request = UnstageRequest {
             handle: handle.into(),
-            staging_path: self.at("staged"),
+            staging_path: self.staging(block),
         };
         self.volumes.unstage(request).await.map(drop)
     }
@@ -154,7 +173,7 @@ impl Node {
     }
 
     fn files(&self) -> Vec<String> {
-        let folders = ["volumes", "images", "intents", "attachments"]
+        let folders = ["volumes", "images", "intents", "attachments", "formats"]
             .map(|folder| self.testbed.path("state/pool").join(folder));
         let entries = folders
             .iter()
@@ -218,7 +237,7 @@ async fn a_volume_lives_through_kills_of_the_daemon_and_leaves_nothing_behind() 
         Code::FailedPrecondition
     );
     node.unpublish(&handle, "a").await.expect("unpublished");
-    node.unstage(&handle).await.expect("unstaged");
+    node.unstage(&handle, false).await.expect("unstaged");
     node.stage(&handle, writer()).await.expect("staged again");
     node.publish(&handle, "b", writer())
         .await
@@ -231,7 +250,7 @@ async fn a_volume_lives_through_kills_of_the_daemon_and_leaves_nothing_behind() 
         node.unpublish(&handle, "b").await.expect("unpublished");
     }
     for _ in 0..2 {
-        node.unstage(&handle).await.expect("unstaged");
+        node.unstage(&handle, false).await.expect("unstaged");
     }
     for _ in 0..2 {
         node.delete(&handle).await.expect("deleted");
@@ -280,7 +299,7 @@ async fn a_small_block_volume_is_grown_while_it_is_published() {
         (2 * MIB, false)
     );
     node.unpublish(&handle, "dev").await.expect("unpublished");
-    node.unstage(&handle).await.expect("unstaged");
+    node.unstage(&handle, true).await.expect("unstaged");
     node.delete(&handle).await.expect("deleted");
     assert_eq!(node.files(), Vec::<String>::new());
     node.daemon.stop().await;
@@ -297,12 +316,18 @@ async fn bad_paths_mount_nothing_and_leave_nothing() {
     node.stage(&handle, writer()).await.expect("staged");
     let outside = node.testbed.path("outside");
     std::fs::create_dir(&outside).expect("a folder");
-    std::os::unix::fs::symlink(&outside, node.at("link")).expect("a link");
-    for path in ["link".to_owned(), "link/x".into(), "../outside/x".into()]
-        .map(|below| node.at(&below))
-        .into_iter()
-        .chain(["x".into(), "/tmp/x".into()])
-    {
+    std::fs::create_dir_all(outside.join("volumes/kubernetes.io~csi/pv")).expect("a folder");
+    let root = node.testbed.kubelet.root();
+    std::os::unix::fs::symlink(&outside, root.join("pods/link")).expect("a link");
+    let at = |below: &str| root.join(below).to_str().expect("text").to_owned();
+    for path in [
+        node.at("link"),
+        at("pods/link"),
+        at("../outside/x"),
+        at("pki"),
+        "x".into(),
+        "/tmp/x".into(),
+    ] {
         let request = PublishRequest {
             handle: handle.clone(),
             staging_path: node.at("staged"),
@@ -316,9 +341,78 @@ async fn bad_paths_mount_nothing_and_leave_nothing() {
             "{path}: {refused:?}"
         );
     }
-    assert_eq!(std::fs::read_dir(&outside).expect("the folder").count(), 0);
-    node.unstage(&handle).await.expect("unstaged");
+    let left = std::fs::read_dir(outside.join("volumes/kubernetes.io~csi/pv"));
+    assert_eq!(left.expect("the folder").count(), 0);
+    node.unstage(&handle, false).await.expect("unstaged");
     node.delete(&handle).await.expect("deleted");
     assert_eq!(node.files(), Vec::<String>::new());
+    node.daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_byte_between_the_samples_prevents_formatting_until_root_permits_it_once() {
+    let testbed = Testbed::new();
+    let image = testbed.image("disk.img", 256 * MIB);
+    let disk = testbed.attach(&image);
+    let write = |bytes: &[u8]| {
+        let file = std::fs::File::options().write(true).open(&disk.device);
+        let file = file.expect("the device");
+        std::os::unix::fs::FileExt::write_all_at(&file, bytes, 200 * MIB).expect("written");
+        file.sync_all().expect("written");
+    };
+    write(b"x");
+    let entry = format!(
+        "{CONFIG}[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
+        disk.device.display()
+    );
+    std::fs::write(testbed.path("diskvitals.toml"), entry).expect("the configuration");
+    let before = std::fs::read(&image).expect("read");
+    let mut node = Node::start(testbed).await;
+    let refused = node.stage_refused("disk-1").await;
+    assert!(
+        refused.code() == Code::FailedPrecondition
+            && refused.message().contains("at byte 209715200")
+            && refused
+                .message()
+                .contains("diskvitals format-authorize disk-1"),
+        "{refused:?}"
+    );
+    assert!(std::fs::read(&image).expect("read") == before);
+    let authorize = async |node: &Node, revoke| {
+        let mut admin = node.daemon.client.admin();
+        let request = AuthorizeFormatRequest {
+            handle: "disk-1".into(),
+            revoke,
+        };
+        let answer = admin.authorize_format(request).await.expect("root may");
+        let listed = admin
+            .list_format_authorizations(ListFormatAuthorizationsRequest {})
+            .await
+            .expect("root may");
+        assert_eq!(
+            listed.into_inner().authorizations.len(),
+            usize::from(!revoke)
+        );
+        answer.into_inner()
+    };
+    authorize(&node, false).await;
+    assert_eq!(authorize(&node, true).await.device, "");
+    assert!(node.stage("disk-1", writer()).await.is_err(), "revoked");
+    let permitted = authorize(&node, false).await;
+    assert!(
+        permitted.device.contains("268435456 bytes"),
+        "{permitted:?}"
+    );
+    node = node.again().await;
+    node.stage("disk-1", writer()).await.expect("permitted");
+    node.unstage("disk-1", false).await.expect("unstaged");
+    // The permission is used up.
+    crate::support::tools::run("/usr/sbin/wipefs", &[&"-q", &"-a", &disk.device]);
+    write(b"x");
+    let refused = node.stage_refused("disk-1").await;
+    assert!(
+        refused.message().contains("format-authorize"),
+        "{refused:?}"
+    );
     node.daemon.stop().await;
 }

@@ -61,9 +61,13 @@ fn copy_client(context: &Context) {
 
 pub fn a_pool_of_logical_volumes(context: &mut Context) {
     let drive = drives::NVME_POOL;
-    let beside = format!("{KUBELET}/plugins/kubernetes.io/csi/csi.diskvitals.io/image/globalmount");
+    let staged = |digit: &str| {
+        let hash = digit.repeat(64);
+        format!("{KUBELET}/plugins/kubernetes.io/csi/csi.diskvitals.io/{hash}/globalmount")
+    };
+    let beside = staged("a");
     let (staging, target) = (
-        format!("{KUBELET}/plugins/kubernetes.io/csi/csi.diskvitals.io/lab/globalmount"),
+        staged("b"),
         format!(
             "{KUBELET}/pods/11111111-2222-3333-4444-555555555555/volumes/kubernetes.io~csi/data/mount"
         ),

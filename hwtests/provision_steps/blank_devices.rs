@@ -1,9 +1,9 @@
-//! A device that is not proven blank is never formatted, and a deleted volume is wiped.
+//! A device is never formatted without a proof that it is blank, and a deleted volume is wiped.
 
 use std::os::unix::fs::FileExt;
 
 use diskvitals::provision::step::{
-    Content, Device, DeviceIdentity, Step, StepErrorKind, StepOutput, Wipe,
+    Content, Device, DeviceIdentity, FormatProof, ScanState, Step, StepErrorKind, StepOutput, Wipe,
 };
 
 use super::fixture::{Fixture, MIB, format, path};
@@ -30,6 +30,7 @@ async fn what(fixture: &Fixture, device: &Device) -> String {
         .await
     {
         StepOutput::Content(Content::Foreign { what }) => what,
+        StepOutput::Content(Content::Unknown { at }) => format!("unknown data at {at}"),
         other => panic!("{other:?}"),
     }
 }
@@ -68,12 +69,12 @@ async fn a_device_with_a_foreign_signature_is_refused_and_not_changed() {
         (
             "end",
             |device| write(device, device.size - 4096, b"something"),
-            "without a known signature",
+            "unknown data at 99614720",
         ),
         (
             "copy",
             |device| write(device, 64 * MIB + 17, b"x"),
-            "without a known signature",
+            "unknown data at 67108864",
         ),
     ];
     for (name, sign, expected) in signs {
@@ -88,6 +89,82 @@ async fn a_device_with_a_foreign_signature_is_refused_and_not_changed() {
         }
         assert_eq!(digest(&device), before, "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_is_read_completely_and_any_write_makes_the_reading_void() {
+    let fixture = Fixture::new();
+    let device = fixture.attached("v.img", 256 * MIB).await;
+    let scan = async |state: &ScanState| {
+        let step = Step::Scan {
+            device: device.node.clone(),
+            state: state.clone(),
+            tracked: true,
+        };
+        match fixture.run(step).await.expect("it is read") {
+            StepOutput::Scanned(state) => state,
+            other => panic!("{other:?}"),
+        }
+    };
+    let read_all = async |mut state: ScanState| {
+        while state.data_at.is_none() && state.position < device.size {
+            state = scan(&state).await;
+        }
+        state
+    };
+    let permitted = |state: &ScanState| {
+        let Step::Format {
+            device,
+            fs_type,
+            options,
+            ..
+        } = format(&device, "ext4")
+        else {
+            unreachable!()
+        };
+        Step::Format {
+            device,
+            fs_type,
+            options,
+            proof: FormatProof::Scanned {
+                state: state.clone(),
+                tracked: true,
+            },
+        }
+    };
+    write(&device, 200 * MIB + 5, b"x");
+    let before = digest(&device);
+    let found = read_all(ScanState::default()).await;
+    assert_eq!(found.data_at, Some(200 * MIB + 5));
+    assert_eq!(scan(&found).await, found, "it is still there");
+    let refused = fixture.refused(permitted(&found)).await;
+    assert_eq!(refused.0, StepErrorKind::ForeignData, "{}", refused.1);
+    assert_eq!(digest(&device), before);
+
+    write(&device, 200 * MIB + 5, &[0]);
+    let blank = read_all(scan(&found).await).await;
+    assert_eq!((blank.data_at, blank.position), (None, device.size));
+    // Written where no sample is taken, and cleared: nobody knows what it was.
+    write(&device, 100 * MIB, b"y");
+    let refused = fixture.refused(permitted(&blank)).await;
+    assert!(
+        refused.0 == StepErrorKind::ForeignData && refused.1.contains("has changed"),
+        "{refused:?}"
+    );
+    write(&device, 100 * MIB, &[0]);
+    let blank = read_all(scan(&blank).await).await;
+    let another = ScanState {
+        device: DeviceIdentity {
+            name: Some("wwid naa.5000".to_owned()),
+            ..blank.device.clone()
+        },
+        ..blank.clone()
+    };
+    assert_eq!(
+        fixture.refused(permitted(&another)).await.0,
+        StepErrorKind::ForeignData
+    );
+    fixture.run(permitted(&blank)).await.expect("it is blank");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,19 +1,21 @@
 //! Fixture of the step tests: the executor, and a testbed whose directory `mnt` is the root of all
-//! target paths.
+//! target paths, in the kubelet's layout.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use diskvitals::host::root::HostRoot;
 use diskvitals::model::path::HostPath;
 use diskvitals::provision::executor::WorkerExecutor;
 use diskvitals::provision::step::{
-    Device, RootedPath, Step, StepError, StepErrorKind, StepExecutor, StepOutput,
+    Device, FormatProof, OwnedPath, PathOwner, PathRole, RootedPath, Step, StepError,
+    StepErrorKind, StepExecutor, StepOutput,
 };
 
 use crate::support::Testbed;
 
 pub const MIB: u64 = 1 << 20;
+pub const DRIVER: &str = "csi.diskvitals.io";
 
 pub struct Fixture {
     pub testbed: Testbed,
@@ -83,17 +85,50 @@ impl Fixture {
         )
     }
 
-    pub fn target(&self, below: &str) -> RootedPath {
-        let root = path(&self.testbed.path("mnt"));
+    /// The kubelet's path for this name, whose folder exists: a staging path for `staged`, else a
+    /// pod's.
+    pub fn target(&self, name: &str) -> RootedPath {
+        let at = self.at(name);
+        std::fs::create_dir_all(at.parent().expect("a folder")).expect("the kubelet's folder");
         RootedPath {
-            path: root.join(below),
-            root,
+            path: path(&at),
+            root: path(&self.testbed.path("mnt")),
         }
     }
 
-    pub fn at(&self, below: &str) -> std::path::PathBuf {
-        self.testbed.path("mnt").join(below)
+    /// The same, as a path of the volume `v`.
+    pub fn owned(&self, name: &str) -> OwnedPath {
+        owned(self.target(name))
     }
+
+    /// A file below the path of a name: `pod/file`.
+    pub fn at(&self, below: &str) -> PathBuf {
+        let (name, file) = below.split_once('/').unwrap_or((below, ""));
+        let at = self.testbed.path("mnt").join(match name {
+            "staged" => format!(
+                "plugins/kubernetes.io/csi/{DRIVER}/{}/globalmount",
+                "0af1".repeat(16)
+            ),
+            "dev" => "plugins/kubernetes.io/csi/volumeDevices/publish/pv/pod".to_owned(),
+            pod => format!("pods/{pod}/volumes/kubernetes.io~csi/pv/mount"),
+        });
+        if file.is_empty() { at } else { at.join(file) }
+    }
+}
+
+pub fn owned(place: RootedPath) -> OwnedPath {
+    let is = |form: &str| place.path.to_string().contains(form);
+    let owner = PathOwner {
+        driver: DRIVER.to_owned(),
+        handle: "v".to_owned(),
+        role: if is("/globalmount") {
+            PathRole::Stage
+        } else {
+            PathRole::Publish
+        },
+        block: Some(is("/volumeDevices/")),
+    };
+    OwnedPath { place, owner }
 }
 
 pub fn path(path: &Path) -> HostPath {
@@ -112,10 +147,12 @@ pub fn format(device: &Device, fs_type: &str) -> Step {
         device: device.node.clone(),
         fs_type: fs_type.to_owned(),
         options: Vec::new(),
+        proof: FormatProof::New,
     }
 }
 
 pub fn mount(device: &Device, target: RootedPath, fs_type: &str, read_only: bool) -> Step {
+    let target = owned(target);
     let options = vec!["noatime".to_owned()];
     Step::Mount {
         device: device.node.clone(),

@@ -76,7 +76,7 @@ async fn a_step_on_a_hung_disk_is_stuck_with_its_wait_state_and_others_continue(
 async fn a_hung_filesystem_is_discovered_and_lazily_unmounted_without_access_to_it() {
     let fixture = Fixture::with_max_timeout(TIME_LIMIT);
     let backing = fixture.testbed.image("backing.img", MIB);
-    let served = FuseServer::mount(&fixture.at("hung"), &backing);
+    let served = FuseServer::mount(fixture.target("hung").path.as_path(), &backing);
     served.set(Mode::Hang);
     let StepOutput::Mounted {
         mounted: Some(mounted),
@@ -98,6 +98,7 @@ async fn a_hung_filesystem_is_discovered_and_lazily_unmounted_without_access_to_
     fixture
         .twice(Step::RemoveTarget {
             target: fixture.target("hung"),
+            owner: None,
         })
         .await;
 }

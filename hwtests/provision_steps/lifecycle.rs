@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use diskvitals::provision::step::{BindSource, Content, Step, StepErrorKind, StepOutput, Wipe};
 use nix::mount::MsFlags;
 
-use super::fixture::{Fixture, MIB, device, format, mount, path};
+use super::fixture::{Fixture, MIB, device, format, mount, owned, path};
 use crate::support::tools::{mount_with, run, statvfs};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,7 +104,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
     fixture
         .twice(Step::Bind {
             source: source.clone(),
-            target: pod.clone(),
+            target: owned(pod.clone()),
             read_only: false,
         })
         .await;
@@ -112,7 +112,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
         fixture
             .refused(Step::Bind {
                 source: source.clone(),
-                target: pod.clone(),
+                target: owned(pod.clone()),
                 read_only: true
             })
             .await
@@ -122,7 +122,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
     fixture
         .twice(Step::Bind {
             source: source.clone(),
-            target: fixture.target("reader"),
+            target: fixture.owned("reader"),
             read_only: true,
         })
         .await;
@@ -132,7 +132,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
     let (kind, why) = fixture
         .refused(Step::Bind {
             source,
-            target: fixture.target("late"),
+            target: fixture.owned("late"),
             read_only: false,
         })
         .await;
@@ -158,7 +158,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
         })
         .await;
     assert!(
-        kind == StepErrorKind::InUse && why.contains("staged"),
+        kind == StepErrorKind::InUse && why.contains("globalmount"),
         "{why}"
     );
     assert_eq!(
@@ -185,7 +185,8 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
     assert_eq!(
         fixture
             .refused(Step::RemoveTarget {
-                target: pod.clone()
+                target: pod.clone(),
+                owner: None
             })
             .await
             .0,
@@ -202,6 +203,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
         fixture
             .twice(Step::RemoveTarget {
                 target: fixture.target(place),
+                owner: None,
             })
             .await;
     }
@@ -313,7 +315,7 @@ async fn a_block_volume_is_the_device_at_the_pods_path() {
     let target = fixture.target("dev");
     let step = Step::BindDevice {
         device: loop_device.node.clone(),
-        target: target.clone(),
+        target: owned(target.clone()),
         read_only: false,
     };
     fixture.twice(step).await;
@@ -326,7 +328,7 @@ async fn a_block_volume_is_the_device_at_the_pods_path() {
     let other = fixture.attached("w.img", 8 * MIB).await;
     let step = Step::BindDevice {
         device: other.node.clone(),
-        target: target.clone(),
+        target: owned(target.clone()),
         read_only: false,
     };
     assert_eq!(fixture.refused(step).await.0, StepErrorKind::AlreadyExists);
@@ -340,7 +342,7 @@ async fn a_block_volume_is_the_device_at_the_pods_path() {
         source: BindSource::Directory {
             path: path(&fixture.testbed.path("images")),
         },
-        target,
+        target: owned(target),
         read_only: false,
     };
     assert_eq!(
@@ -356,6 +358,7 @@ async fn a_block_volume_is_the_device_at_the_pods_path() {
     fixture
         .twice(Step::RemoveTarget {
             target: fixture.target("dev"),
+            owner: None,
         })
         .await;
     let resolved = fixture
@@ -477,7 +480,7 @@ async fn all_mounts_at_a_path_are_unmounted_and_mounts_below_it_are_named() {
         })
         .await;
     assert!(
-        kind == StepErrorKind::InUse && why.contains("pod/below is mounted below it"),
+        kind == StepErrorKind::InUse && why.contains("mount/below is mounted below it"),
         "{why}"
     );
     fixture
@@ -520,7 +523,7 @@ async fn records_are_kept_and_a_refused_mount_reports_the_kernels_error() {
         .expect("blank");
     let step = |options: &str, fs_type: &str| Step::Mount {
         device: loop_device.node.clone(),
-        target: fixture.target("staged"),
+        target: fixture.owned("staged"),
         fs_type: fs_type.to_owned(),
         options: vec![options.to_owned()],
         read_only: false,
