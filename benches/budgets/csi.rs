@@ -414,10 +414,14 @@ async fn measure_provisioning(
             .context("a volume")?
             .volume_id;
         let (staging, target) = (
-            kubelet.join(format!("plugins/{number}")),
-            kubelet.join(format!("pods/{number}")),
+            kubelet.join(format!(
+                "plugins/kubernetes.io/csi/csi.diskvitals.io/{number:064x}/globalmount"
+            )),
+            kubelet.join(format!("pods/{number}/volumes/kubernetes.io~csi/pv/mount")),
         );
         std::fs::create_dir_all(&staging).context("making the staging path")?;
+        std::fs::create_dir_all(target.parent().context("a folder")?)
+            .context("making the target's folder")?;
         let (staging, target) = (staging.display().to_string(), target.display().to_string());
         let request = wire::NodeStageVolumeRequest {
             volume_id: handle.clone(),

@@ -233,12 +233,12 @@ pub async fn next<T>(
         .with_context(|| format!("{what} was not seen on Watch within {TIMEOUT:?}"))?
 }
 
-struct Loop {
-    path: PathBuf,
+pub struct Loop {
+    pub path: PathBuf,
 }
 
 impl Loop {
-    fn attach(image: &Path) -> anyhow::Result<Loop> {
+    pub fn attach(image: &Path) -> anyhow::Result<Loop> {
         let name = run(
             LOSETUP,
             &["--find".as_ref(), "--show".as_ref(), image.as_ref()],
@@ -290,7 +290,7 @@ impl Drop for Unmount<'_> {
     }
 }
 
-fn run(program: &str, arguments: &[&std::ffi::OsStr]) -> anyhow::Result<String> {
+pub fn run(program: &str, arguments: &[&std::ffi::OsStr]) -> anyhow::Result<String> {
     let output = Command::new(program)
         .args(arguments)
         .output()

@@ -25,6 +25,7 @@ mod kernel_log;
 #[path = "../../hwtests/support/load.rs"]
 mod load;
 mod metrics;
+mod mounts;
 #[path = "../../hwtests/support/populate.rs"]
 mod populate;
 #[allow(dead_code, reason = "the tests use the rest of it")]
@@ -87,6 +88,7 @@ enum Group {
     Footprint,
     Getvolume,
     Events,
+    Mounts,
     KernelLog,
     Smart,
     Checks,
@@ -94,9 +96,10 @@ enum Group {
     Metrics,
 }
 
-const GROUPS: [Group; 9] = [
+const GROUPS: [Group; 10] = [
     Group::Start,
     Group::Events,
+    Group::Mounts,
     Group::Getvolume,
     Group::KernelLog,
     Group::Smart,
@@ -144,6 +147,7 @@ async fn main() -> std::process::ExitCode {
         let done = match group {
             Group::Start => start::measure(&program, &mut figures).await,
             Group::Events => events::measure(&program, &mut figures).await,
+            Group::Mounts => mounts::measure(&program, &mut figures).await,
             Group::Getvolume => {
                 getvolume::measure(
                     &program,

@@ -1,5 +1,6 @@
 //! Tests of the API over a real unix socket, with a stub of the owner.
 
+mod caller_memory;
 mod checks;
 mod cleanup;
 mod commands;

@@ -127,3 +127,29 @@ fn level(severity: Severity) -> &'static str {
         Severity::Bad => "BAD",
     }
 }
+
+/// The list of attacks is executable: each row names a test of this repository.
+#[test]
+fn every_attack_in_the_page_of_security_has_its_test() {
+    let page = include_str!("../../docs/security.md");
+    let (_, table) = page
+        .split_once("## Attacks and their tests")
+        .expect("the section");
+    let rows: Vec<&str> = table.lines().filter(|line| line.contains(".rs`")).collect();
+    assert!(rows.len() > 20, "{} rows", rows.len());
+    for row in rows {
+        let names: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+        let [.., file, test] = names.as_slice() else {
+            panic!("no file and test in: {row}");
+        };
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let text = std::fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let defined = format!("fn {test}(");
+        let at = text
+            .find(&defined)
+            .unwrap_or_else(|| panic!("{file} has no {test}"));
+        let before = text[..at].rsplit("\n\n").next().expect("its attributes");
+        assert!(before.contains("test"), "{file}: {test} is no test");
+    }
+}

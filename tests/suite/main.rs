@@ -12,6 +12,7 @@ mod csi;
 mod csi_driver;
 mod csi_wire;
 mod docs;
+mod hanging_volumes;
 mod hosts;
 mod interposer;
 mod inventory;

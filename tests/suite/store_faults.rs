@@ -22,7 +22,7 @@ use tokio::time::timeout;
 const LONG: Duration = Duration::from_secs(60);
 
 fn at(second: i64) -> Timestamp {
-    Timestamp::new(1_800_000_000 + second, 123_456_789).unwrap()
+    Timestamp::new(1_700_000_000 + second, 123_456_789).unwrap()
 }
 
 fn finding(number: i64) -> Finding {
@@ -312,6 +312,45 @@ async fn a_state_directory_that_cannot_be_used_is_named_and_tried_again() {
         Some(StoreEvent::Status(StoreStatus::Ok))
     ));
     assert!(store.close(LONG).await);
+}
+
+/// The state directory as an administrator or a clean-up program may change it under the daemon.
+#[tokio::test]
+async fn nothing_is_confirmed_into_files_that_were_removed_and_a_new_history_begins() {
+    let removals: [fn(&Path); 4] = [
+        |dir| std::fs::remove_dir_all(dir).unwrap(),
+        |dir| std::fs::rename(dir, dir.with_extension("moved")).unwrap(),
+        |dir| std::fs::remove_file(dir.join(format!("{DATABASE}-wal"))).unwrap(),
+        |dir| std::fs::remove_file(dir.join("lock")).unwrap(),
+    ];
+    for remove in removals {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("state");
+        let (store, mut events, _) = opened(&dir).await;
+        write(&store, findings(&[finding(1)])).await.unwrap();
+        assert!(matches!(
+            events.recv().await,
+            Some(StoreEvent::Status(StoreStatus::Ok))
+        ));
+        remove(&dir);
+        let error = write(&store, findings(&[finding(2)])).await.unwrap_err();
+        assert!(error.contains("were removed or replaced"), "{error}");
+        loop {
+            match timeout(LONG, events.recv()).await.unwrap().unwrap() {
+                StoreEvent::Reopened => break,
+                StoreEvent::Status(StoreStatus::MemoryOnly(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let everything = WriteBatch {
+            is_complete: true,
+            ..findings(&[finding(1), finding(2)])
+        };
+        write(&store, everything).await.unwrap();
+        assert!(lock::acquire(&dir).is_err(), "it is locked again");
+        assert!(store.close(LONG).await);
+        assert_eq!(kept(&dir).await, [finding(1), finding(2)]);
+    }
 }
 
 #[tokio::test]

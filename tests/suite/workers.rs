@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use diskvitals::host::root::HostRoot;
 use diskvitals::host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
+use diskvitals::model::failure_domain::{FailureDomain, FailureDomains};
 use diskvitals::model::path::HostPath;
 use diskvitals::source::jobs::{Job, JobResult};
 use diskvitals::source::worker_main::{WorkerRole, arguments};
@@ -217,10 +218,52 @@ async fn the_number_of_stuck_processes_is_limited() {
             WorkerOutcome::Stuck { .. }
         ));
     }
-    let WorkerOutcome::Failed(why) = workers.run("3", probe("/good"), PATIENCE).await else {
+    let WorkerOutcome::Refused(why) = workers.run("3", probe("/good"), PATIENCE).await else {
         panic!("refused")
     };
-    assert!(why.contains("2 questions are overdue"), "{why}");
+    assert!(why.contains("2 others do not answer"), "{why}");
+}
+
+#[tokio::test]
+async fn a_failure_domain_has_its_share_of_stuck_processes_and_gets_it_back() {
+    let tree = recorded_tree();
+    let workers = workers(tree.path(), 8);
+    let pod = |uid: &str| FailureDomains::from([FailureDomain::Pod(uid.into())]);
+    let (a, b) = (pod("a"), pod("b"));
+    // Asked at the same time: those beyond the share wait until the first ones are stuck.
+    let mut asked = tokio::task::JoinSet::new();
+    for target in ["1", "2", "3", "4", "5"] {
+        let (workers, a) = (workers.clone(), a.clone());
+        asked.spawn(async move { workers.run_in(&a, target, probe("/hangs"), SHORT).await });
+    }
+    let outcomes = asked.join_all().await;
+    let is_stuck = |outcome: &&WorkerOutcome<JobResult>| {
+        matches!(outcome, WorkerOutcome::Stuck { late: Some(_), .. })
+    };
+    assert_eq!(outcomes.iter().filter(is_stuck).count(), 3, "{outcomes:?}");
+    let refused = "not tried while 3 others of pod a do not answer (limit 3 of 8)";
+    let is_refused = |outcome: &&WorkerOutcome<JobResult>| matches!(outcome, WorkerOutcome::Refused(why) if why == refused);
+    assert_eq!(
+        outcomes.iter().filter(is_refused).count(),
+        2,
+        "{outcomes:?}"
+    );
+    assert!(is_good(
+        &workers.run_in(&b, "b", probe("/good"), PATIENCE).await
+    ));
+
+    pids(tree.path())
+        .iter()
+        .for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
+    until("nothing is stuck any more", || {
+        *workers.stuck_count().borrow() == 0
+    })
+    .await;
+    // The idle process was killed too: the first request may find that out.
+    let _ = workers.run("b", probe("/good"), PATIENCE).await;
+    assert!(is_good(
+        &workers.run_in(&a, "a", probe("/good"), PATIENCE).await
+    ));
 }
 
 #[tokio::test]

@@ -92,7 +92,7 @@ struct RecordingBackend {
 impl CleanupBackend for RecordingBackend {
     async fn execute(&self, target: &str, step: Step) -> Result<StepOutput, StepError> {
         let is_unmount = matches!(step, Step::Unmount { .. });
-        let is_parent = matches!(&step, Step::RemoveTarget { target } if !target.path.to_string().ends_with("mount"));
+        let is_parent = matches!(&step, Step::RemoveTarget { target, .. } if !target.path.to_string().ends_with("mount"));
         self.taken.lock().unwrap().push((target.to_owned(), step));
         if self.hung.lock().unwrap().as_deref() == Some(target) {
             return std::future::pending().await;

@@ -91,7 +91,7 @@ async fn a_user_other_than_root_may_read_and_not_change() {
         text(&refused.stderr),
         "diskvitals: uid 65534 may not call on the agent's socket\n"
     );
-    served.allow_uids.send_replace(vec![NOBODY]);
+    served.allow(NOBODY);
     assert!(
         as_nobody(&served.agent_socket(), &["drives"])
             .await

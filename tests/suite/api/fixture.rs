@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diskvitals::api::client::Client;
-use diskvitals::api::server::{Limits, NodeFacts, Server, SocketAccess, bind};
+use diskvitals::api::server::{AgentCallers, Limits, NodeFacts, Server, SocketAccess, bind};
 use diskvitals::model::block::{BlockDevice, DiskStat, Inventory, Layer};
 use diskvitals::model::dev::DevNo;
 use diskvitals::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
@@ -441,7 +441,7 @@ impl Owner {
 pub struct Served {
     pub dir: tempfile::TempDir,
     pub owner: Owner,
-    pub allow_uids: watch::Sender<Vec<u32>>,
+    pub callers: watch::Sender<AgentCallers>,
     stop: Option<oneshot::Sender<()>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -466,7 +466,7 @@ impl Served {
     pub async fn build(snapshot: Snapshot, change: impl FnOnce(Server) -> Server) -> Served {
         let dir = tempfile::tempdir().unwrap();
         let (owner, handle) = Owner::start(snapshot);
-        let (allow_uids, allowed) = watch::channel(Vec::new());
+        let (callers, allowed) = watch::channel(AgentCallers::default());
         let (stop, stopped) = oneshot::channel();
         let main = bind(&dir.path().join("main.sock"), SocketAccess::Group)
             .await
@@ -482,10 +482,18 @@ impl Served {
         Served {
             dir,
             owner,
-            allow_uids,
+            callers,
             stop: Some(stop),
             task,
         }
+    }
+
+    /// The uid may do everything on the agent's socket.
+    pub fn allow(&self, uid: u32) {
+        self.callers.send_replace(AgentCallers {
+            allow_uids: vec![uid],
+            ..AgentCallers::default()
+        });
     }
 
     pub fn socket(&self) -> PathBuf {

@@ -193,7 +193,7 @@ async fn the_agent_socket_is_read_only() {
         let status = node.unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied);
         assert!(status.message().contains(&uid.to_string()));
-        served.allow_uids.send_replace(vec![uid]);
+        served.allow(uid);
         InventoryClient::new(channel.clone())
             .get_node(wire::GetNodeRequest {})
             .await
@@ -204,6 +204,19 @@ async fn the_agent_socket_is_read_only() {
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn a_request_beyond_64_kib_is_refused() {
+    let served = Served::start(snapshot(0)).await;
+    let mut inventory = InventoryClient::new(channel(&served.socket()).await);
+    let query = |length| wire::ExplainRequest {
+        query: "x".repeat(length),
+    };
+    let refused = inventory.explain(query(65 << 10)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
+    let read = inventory.explain(query(60 << 10)).await.unwrap_err();
+    assert_eq!(read.code(), Code::InvalidArgument, "{read:?}");
 }
 
 #[tokio::test]
@@ -304,8 +317,8 @@ async fn without_a_daemon_the_client_says_what_to_do() {
 #[tokio::test]
 async fn a_client_that_does_not_read_exhausts_its_quota_and_not_the_daemons_memory() {
     let limits = Limits {
-        responses: 4,
-        responses_per_uid: 4,
+        // Four calls and a part of a fifth.
+        bytes_per_uid: 20 << 10,
         ..Limits::default()
     };
     let served = Served::with(snapshot(0), limits).await;
@@ -314,7 +327,7 @@ async fn a_client_that_does_not_read_exhausts_its_quota_and_not_the_daemons_memo
         held.push(served.client().await.watch(0).await.unwrap());
     }
     let refused = served.client().await.node().await.unwrap_err().to_string();
-    assert!(refused.contains("too many answers"), "{refused}");
+    assert!(refused.contains("hold too much memory"), "{refused}");
     drop(held);
     within(30, async {
         while served.client().await.node().await.is_err() {}

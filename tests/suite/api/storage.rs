@@ -24,7 +24,7 @@ const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/d.example/a/gl
 async fn served(picture: Snapshot) -> (Served, Client) {
     let served = Served::start(picture).await;
     let uid = nix::unistd::geteuid().as_raw();
-    served.allow_uids.send_replace(vec![uid]);
+    served.allow(uid);
     let client = client(&served.agent_socket()).await;
     (served, client)
 }

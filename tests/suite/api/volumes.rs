@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use diskvitals::api::server::AgentCallers;
+use diskvitals::api::wire::inventory_client::InventoryClient;
+use diskvitals::api::wire::storage_client::StorageClient;
 use diskvitals::api::wire::volumes_client::VolumesClient;
 use diskvitals::api::wire::*;
 use diskvitals::provision::engine::{Engine, Settings};
@@ -56,7 +59,7 @@ impl StepExecutor for Host {
             | Step::DetachImage { .. }
             | Step::FindImage { .. } => Ok(StepOutput::Empty),
             Step::FindMount { .. } => Ok(StepOutput::Mounted { mounted: None }),
-            Step::RemoveTarget { .. } => Ok(StepOutput::Empty),
+            Step::CheckTarget { .. } | Step::RemoveTarget { .. } => Ok(StepOutput::Empty),
             other => Err(StepError {
                 kind: StepErrorKind::Other,
                 message: format!("this host cannot {other:?}"),
@@ -119,6 +122,36 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, field: &st
         status.code() == code && status.message().contains(field),
         "{status:?}"
     );
+}
+
+/// The reporter and interposers: root by name, in the readers' group.
+#[tokio::test]
+async fn a_reader_reads_the_inventory_and_may_not_use_the_volumes() {
+    let (served, mut client) = served().await;
+    served.callers.send_replace(AgentCallers {
+        read_gids: vec![nix::unistd::getegid().as_raw()],
+        ..AgentCallers::default()
+    });
+    let status = client.get_pool(GetPoolRequest {}).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+    assert!(
+        status
+            .message()
+            .ends_with("may not use this node's volumes"),
+        "{status:?}"
+    );
+    let channel = channel(&served.agent_socket()).await;
+    InventoryClient::new(channel.clone())
+        .get_node(GetNodeRequest {})
+        .await
+        .unwrap();
+    StorageClient::new(channel)
+        .witness(WitnessRequest::default())
+        .await
+        .map_or_else(
+            |status| assert_ne!(status.code(), Code::PermissionDenied),
+            |_| (),
+        );
 }
 
 #[tokio::test]
