@@ -8,6 +8,7 @@
 //! an active finding stays. `Clear` and `Unknown` are passed on for active findings only.
 
 mod checks;
+mod counters;
 mod drive;
 mod errors;
 mod filesystem;

@@ -5,8 +5,7 @@
 //!
 //! How rules use it:
 //!
-//! - Keep one `CounterHistory` for each pair of `CounterReading::of` and `CounterReading::source`,
-//!   and store it with the drive or volume (it is serde). The first reading after a start is then
+//! - Keep one `CounterHistory` for each owner and `CounterReading::source`, and store it with the drive or volume (it is serde). The first reading after a start is then
 //!   compared with the last one before it, so growth in between is observed.
 //! - `history.update(&reading, at)` returns the growths of this reading. The first reading is a
 //!   baseline without growth: an `errors_count` of last year is information, not an event.

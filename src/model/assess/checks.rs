@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::model::assess::counters::changed;
 use crate::model::assess::filesystem;
 use crate::model::assess::reason_rules::{Context, VolumeInput};
 use crate::model::assess::text::{BAD, DATA_LOSS, MOUNTINFO, SUSPECT, evidence, raised};
@@ -142,7 +143,7 @@ fn ext4_error_count(facts: &Facts, known: &KnownVolume) -> Option<FilesystemSign
     };
     let last = code("last").unwrap_or("not reported");
     let text = format!("errors_count {}, last_error_errcode {last}", errors.last);
-    let at = errors.last_growth.unwrap_or(errors.since);
+    let at = changed(errors);
     Some(FilesystemSignal {
         kind,
         evidence: evidence(&history.file, at, text),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::model::assess::counters::{of_drive, shown_beside};
 use crate::model::assess::reason_rules::{Context, DriveInput};
 use crate::model::assess::text::{evidence, join_limited, raised, unknown};
 use crate::model::drive::DriveKind;
@@ -24,7 +25,7 @@ use crate::model::kernel_log::event::{Blame, Class, Line};
 /// `quiet_after` (BAD: `bad_quiet_after`) without another, while the log was read without a gap.
 pub(crate) fn media_errors(input: &DriveInput) -> Option<Verdict> {
     let errors = &input.context.policy.errors;
-    judge(
+    let verdict = judge(
         input,
         Class::Medium,
         "could not read or write its medium",
@@ -38,7 +39,8 @@ pub(crate) fn media_errors(input: &DriveInput) -> Option<Verdict> {
             }
             severity_of(input, tally)
         },
-    )
+    );
+    shown_beside(verdict, of_drive(&input.smart))
 }
 
 /// Errors of the block layer, if no record names their cause. Levels as for media errors; a drive

@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 
+use crate::model::assess::counters::{changed, of_filesystem, shown_beside};
 use crate::model::assess::errors::{
     clears_when, is_confirmed_by_drive, log_evidence, quiet_verdict, raised_until_quiet, summarize,
 };
@@ -44,7 +45,11 @@ pub(crate) fn errors(input: &VolumeInput) -> Option<Verdict> {
         "{} had I/O errors from the device below it",
         describe(&input.known.facts)
     );
-    raised_until_quiet(input.context, tally, severity, &what)
+    let verdict = raised_until_quiet(input.context, tally, severity, &what);
+    shown_beside(
+        verdict,
+        of_filesystem(input.context.facts, input.known, Class::FsError),
+    )
 }
 
 /// The filesystem found its own structures or data to be wrong (ext4's EFSCORRUPTED and EFSBADCRC,
@@ -78,7 +83,8 @@ pub(crate) fn kernel_corrupted(input: &VolumeInput) -> Option<Verdict> {
         Some(_) => (Severity::Bad, "found its own data corrupted"),
     };
     let what = format!("{} {what}", describe(&known.facts));
-    raised_until_quiet(input.context, tally, severity, &what)
+    let verdict = raised_until_quiet(input.context, tally, severity, &what);
+    shown_beside(verdict, of_filesystem(facts, known, Class::FsCorruption))
 }
 
 /// Corruption that a checker would find: reports of ext4 and XFS about their own structures. btrfs
@@ -100,10 +106,7 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
         .counters()
         .filter(|(name, counter)| name.starts_with("sick_") && counter.last > 0)
         .collect();
-    let at = set
-        .iter()
-        .map(|(_, counter)| counter.last_growth.unwrap_or(counter.since))
-        .max()?;
+    let at = set.iter().map(|(_, counter)| changed(counter)).max()?;
     let names = join_limited(set.iter().map(|(name, _)| name.trim_start_matches("sick_")));
     let message = format!(
         "{} reports corrupted metadata: {names}",

@@ -45,7 +45,7 @@ pub(crate) struct DriveInput<'a> {
     pub known: &'a KnownDrive,
     /// The incidents that the kernel log attributes to it.
     pub errors: Option<&'a ErrorHistory>,
-    smart: SmartAssessment<'a>,
+    pub smart: SmartAssessment<'a>,
 }
 
 impl<'a> DriveInput<'a> {

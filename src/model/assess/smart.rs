@@ -13,6 +13,7 @@ use crate::model::facts::{Facts, KnownDrive};
 use crate::model::finding::{Severity, Verdict};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
+use crate::model::smart::history::{Metric, Point};
 use crate::model::smart::report::SmartReport;
 use crate::model::smart::rules::{self, RULES, RuleHit};
 
@@ -91,6 +92,30 @@ impl<'a> SmartAssessment<'a> {
         }
     }
 
+    /// The drive's last count of media errors with the time when it was first read, and its source;
+    /// None while a finding quotes it, or where the last report may no longer be true.
+    pub(crate) fn media_errors(&self) -> Option<(String, Point)> {
+        let SmartAssessment::Asked {
+            smart,
+            hits,
+            outdated: None,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let points = &smart.history.series.get(&Metric::MediaErrors)?.points;
+        let value = points.last()?.value;
+        let first = points
+            .iter()
+            .rev()
+            .take_while(|point| point.value == value)
+            .last()?;
+        let is_quoted = hits.iter().any(|hit| hit.reason == Reason::MediaErrors);
+        let (_, report) = smart.history.last.as_ref()?;
+        (!is_quoted).then(|| (source(report), *first))
+    }
+
     /// The drive did not respond to smartctl in time.
     pub(crate) fn timed_out(&self) -> Option<Verdict> {
         match self {
@@ -154,8 +179,7 @@ fn raise(
         }
         _ => String::new(),
     };
-    let [major, minor] = report.smartctl;
-    let source = format!("smartctl {major}.{minor} of {}", report.identity.device);
+    let source = source(report);
     let proof = hit
         .evidence
         .iter()
@@ -164,6 +188,11 @@ fn raise(
     let message = format!("{}: {}{asleep}", name(known), hit.message);
     let clears = "the drive answers and no longer reports it, or it is replaced";
     raised((hit.severity, hit.status), message, proof, clears, None)
+}
+
+fn source(report: &SmartReport) -> String {
+    let [major, minor] = report.smartctl;
+    format!("smartctl {major}.{minor} of {}", report.identity.device)
 }
 
 /// The drive has not responded in time, so its users wait too. Clears with its next response,

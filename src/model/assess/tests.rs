@@ -1,4 +1,5 @@
 mod checks;
+mod counters;
 mod errors;
 mod layers;
 mod mounted;

@@ -18,8 +18,18 @@ use crate::model::kernel_log::event::{
 };
 use crate::model::observation::Observation;
 
-/// The subject of the counters, and their source.
+/// The subject of the counters, and the name of their series (`series_name`).
 pub(crate) type CounterKey = (Subject, String);
+
+/// A volume has one ext4 or one XFS. Of every other source, a subject may have several counters: a
+/// btrfs of each member, a drive of each path, partition in an array or PCI function. Values of two
+/// of them must not be compared, so the file is part of the name.
+fn series_name(reading: &CounterReading) -> String {
+    match reading.source.as_str() {
+        "ext4" | "xfs" => reading.source.clone(),
+        source => format!("{source} {}", reading.file),
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
@@ -34,7 +44,13 @@ impl Counters {
 
     /// Restores the counters from before a restart, so that growth since then is found.
     pub(crate) fn restore(&mut self, remembered: Vec<(CounterKey, CounterHistory)>) {
-        for (key, history) in remembered {
+        // The first version stored the counters of all owners of a source as one series.
+        let of_one_owner =
+            |name: &str| matches!(name, "ext4" | "xfs") || name.contains(char::is_whitespace);
+        for (key, history) in remembered
+            .into_iter()
+            .filter(|((_, name), _)| of_one_owner(name))
+        {
             let entry = self.histories.entry(key);
             entry.or_insert_with(|| Arc::new(history));
         }
@@ -81,7 +97,7 @@ impl Facts {
             let Some(subject) = self.subject_of(reading) else {
                 continue;
             };
-            let key = (subject, reading.source.clone());
+            let key = (subject, series_name(reading));
             let Some(growths) = self.counters.record(&key, reading, at) else {
                 continue;
             };
@@ -133,7 +149,7 @@ impl Facts {
             });
     }
 
-    /// The counters of this volume's filesystem.
+    /// The counters of this volume's ext4 or XFS (`source`).
     pub(crate) fn filesystem_counters(
         &self,
         known: &KnownVolume,
@@ -143,6 +159,22 @@ impl Facts {
             .histories
             .get(&(Subject::Volume(known.facts.id.clone()), source.to_owned()))
             .map(Arc::as_ref)
+    }
+
+    /// The counters of each member of this volume's btrfs.
+    pub(crate) fn btrfs_counters(
+        &self,
+        known: &KnownVolume,
+    ) -> impl Iterator<Item = &CounterHistory> {
+        let subject = Subject::Volume(known.facts.id.clone());
+        let from = (subject.clone(), "btrfs ".to_owned());
+        self.counters
+            .histories
+            .range(from..)
+            .take_while(move |((owner, series), _)| {
+                *owner == subject && series.starts_with("btrfs ")
+            })
+            .map(|(_, history)| history.as_ref())
     }
 }
 
@@ -301,6 +333,35 @@ mod tests {
             ),
             (Some(1), None)
         );
+    }
+
+    #[test]
+    fn counters_of_two_owners_of_one_drive_are_not_compared_with_each_other() {
+        let mut world = plain();
+        let drive = Subject::Drive(DriveId::new("A"));
+        let member = |array: &str, partition: &str, errors: u64| CounterReading {
+            file: format!("/sys/block/{array}/md/dev-{partition}/errors"),
+            ..reading(CounterDevice::Block("sda".into()), "md", "errors", errors)
+        };
+        for (second, of_the_second) in [(10, 0), (70, 0), (130, 2)] {
+            let readings = vec![
+                member("md0", "sda1", 5),
+                member("md1", "sda2", of_the_second),
+            ];
+            world.apply(
+                SourceUpdate::Counters(Observation::ok(at(second), readings)),
+                second,
+            );
+            world.apply(
+                SourceUpdate::Source {
+                    source: Source::Udev,
+                    status: SourceStatus::Active(String::new()),
+                },
+                second + 5,
+            );
+            let expected = (of_the_second > 0).then_some(of_the_second);
+            assert_eq!(incidents(&world, &drive, Class::Io), expected, "{second} s");
+        }
     }
 
     #[test]

@@ -1,0 +1,168 @@
+//! Counters of the same errors beside the kernel log's records: shown, without weight.
+
+use std::collections::BTreeMap;
+
+use super::plain;
+use crate::model::counters::{CounterDevice, CounterReading};
+use crate::model::fixture::*;
+use crate::model::ids::DriveId;
+use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event};
+use crate::model::observation::Observation;
+use crate::model::reason::Reason;
+use crate::model::smart::SmartResponse;
+use crate::model::smart::report::{Body, Identity, Nvme, SmartReport};
+use crate::model::source_update::SourceUpdate;
+
+fn log(world: &mut TestHost, class: Class, second: i64) {
+    let logged = Event {
+        blame: Blame::Yes,
+        seq: second as u64,
+        ..event(class, "sda", at(second), &[])
+    };
+    let cursor = Cursor {
+        boot_id: "b".into(),
+        counted_to: Some(second as u64),
+        reread_from: 0,
+        lost: 0,
+    };
+    world.apply(
+        SourceUpdate::KernelLog(Batch {
+            cursor,
+            events: vec![logged],
+            name_assignments: Vec::new(),
+            is_backlog: false,
+        }),
+        second,
+    );
+}
+
+fn count(world: &mut TestHost, source: &str, file: &str, values: &[(&str, u64)], second: i64) {
+    let reading = CounterReading {
+        device: CounterDevice::Block("sda".into()),
+        source: source.into(),
+        file: file.into(),
+        values: values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect(),
+        details: BTreeMap::new(),
+    };
+    let update = SourceUpdate::Counters(Observation::ok(at(second), vec![reading]));
+    world.apply(update, second);
+}
+
+fn answer(world: &mut TestHost, media_errors: u64, second: i64) {
+    let report = SmartReport {
+        smartctl: [7, 3],
+        identity: Identity {
+            device: "/dev/sda".into(),
+            protocol: "NVMe".into(),
+            serial: Some("A".into()),
+            ..Identity::default()
+        },
+        passed: Some(true),
+        body: Body::Nvme(Nvme {
+            media_errors: Some(media_errors),
+            ..Nvme::default()
+        }),
+        ..SmartReport::default()
+    };
+    let update = SourceUpdate::Smart {
+        drive: DriveId::new("A"),
+        at: at(second),
+        response: Box::new(SmartResponse::Report(Box::new(report))),
+        duration: std::time::Duration::ZERO,
+    };
+    world.apply(update, second);
+}
+
+/// The evidence after the log's record: source, second, text.
+fn beside(world: &mut TestHost, reason: Reason, second: i64) -> Vec<(String, i64, String)> {
+    let found = world.raised_for(reason, second).expect("raised");
+    found
+        .evidence
+        .into_iter()
+        .skip(1)
+        .map(|one| {
+            let after = one.time.as_second() - at(0).as_second();
+            (one.source, after, one.text)
+        })
+        .collect()
+}
+
+#[test]
+fn the_media_errors_of_an_nvme_drive_are_shown_with_the_time_of_their_change() {
+    let mut world = plain();
+    answer(&mut world, 0, 5);
+    answer(&mut world, 0, 65);
+    log(&mut world, Class::Medium, 70);
+    let still = || {
+        (
+            "smartctl 7.3 of /dev/sda".to_owned(),
+            5,
+            "Media and Data Integrity Errors: 0".to_owned(),
+        )
+    };
+    assert_eq!(beside(&mut world, Reason::MediaErrors, 71), [still()]);
+    // Another reading of the same value changes nothing, and lowers nothing.
+    let before = world.raised_for(Reason::MediaErrors, 71);
+    answer(&mut world, 0, 125);
+    assert_eq!(world.raised_for(Reason::MediaErrors, 126), before);
+}
+
+#[test]
+fn a_count_that_has_a_finding_of_its_own_is_quoted_once() {
+    let mut world = plain();
+    answer(&mut world, 4, 5);
+    log(&mut world, Class::Medium, 70);
+    let found = world.raised_for(Reason::MediaErrors, 71).expect("raised");
+    let quoting = |one: &&crate::model::finding::Evidence| one.text.starts_with("Media and Data");
+    assert_eq!(found.evidence.iter().filter(quoting).count(), 1);
+}
+
+#[test]
+fn the_superblock_count_of_ext4_is_shown_beside_its_errors() {
+    let mut world = plain();
+    count(
+        &mut world,
+        "ext4",
+        "/sys/fs/ext4/sda",
+        &[("errors_count", 0)],
+        5,
+    );
+    log(&mut world, Class::FsError, 70);
+    let expected = (
+        "/sys/fs/ext4/sda".to_owned(),
+        5,
+        "errors_count 0".to_owned(),
+    );
+    assert_eq!(beside(&mut world, Reason::FilesystemErrors, 71), [expected]);
+    // The growth belongs to the logged error, and is shown in its place.
+    count(
+        &mut world,
+        "ext4",
+        "/sys/fs/ext4/sda",
+        &[("errors_count", 1)],
+        72,
+    );
+    let grown = beside(&mut world, Reason::FilesystemErrors, 80);
+    assert_eq!(grown[0].1, 72);
+    assert_eq!(grown[0].2, "errors_count 1");
+}
+
+#[test]
+fn a_btrfs_shows_the_statistics_of_the_kind_of_error() {
+    let mut world = plain();
+    let file = "/sys/fs/btrfs/u/devinfo/1/error_stats";
+    let statistics = [("write_errs", 2), ("read_errs", 0), ("corruption_errs", 7)];
+    count(&mut world, "btrfs", file, &statistics, 5);
+    log(&mut world, Class::FsCorruption, 70);
+    let shown = beside(&mut world, Reason::FilesystemCorrupted, 71);
+    assert_eq!(
+        shown,
+        [(file.to_owned(), 5, "corruption_errs 7".to_owned())]
+    );
+    log(&mut world, Class::FsError, 72);
+    let shown = beside(&mut world, Reason::FilesystemErrors, 73);
+    assert_eq!(shown[0].2, "read_errs 0, write_errs 2");
+}
