@@ -10,7 +10,7 @@ use diskvitals::csi::wire::{
 };
 use tonic::Code;
 
-use super::fixture::{MIB, both, claim, configure, ext4};
+use super::fixture::{MIB, both, claim, configure, ext4, loops_below};
 use crate::support::fuse::Fault;
 use crate::support::shim::{Csi, DRIVER, Shim};
 use crate::support::testbed::Claim;
@@ -113,6 +113,35 @@ async fn a_hung_volume_delays_no_other_and_is_reported() {
         csi.health("hung").await.ok().filter(Vec::is_empty)
     })
     .await;
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn io_that_the_kernel_does_not_count_is_an_error_and_not_the_absence_of_io() {
+    let testbed = Testbed::new();
+    let (daemon, shim) = both(&testbed, "").await;
+    let csi = &shim.csi;
+    let handle = csi
+        .create("pvc-1", 16 * MIB, ext4())
+        .await
+        .expect("created");
+    let volume = claim(&testbed, &handle, "pvc-1", ext4());
+    volume.up(csi).await;
+    let quiet = eventually("no I/O is left", SOON, async || {
+        let answer = csi.connectivity(&handle).await.ok()?;
+        (!answer.ios_in_progress).then_some(answer)
+    })
+    .await;
+    assert!(quiet.connected, "{quiet:?}");
+    let [device] = loops_below(&testbed.path("")).try_into().expect("one loop");
+    let iostats = format!("/sys/block/{device}/queue/iostats");
+    std::fs::write(&iostats, "0").expect("switched off");
+    let status = csi.connectivity(&handle).await.expect_err("unknown");
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert!(status.message().contains(&device), "{status}");
+    std::fs::write(&iostats, "1").expect("switched on");
+    assert!(csi.connectivity(&handle).await.is_ok());
+    volume.down(csi).await;
     daemon.stop().await;
 }
 

@@ -7,6 +7,10 @@ use std::time::Duration;
 use diskvitals::csi::wire::controller_client::ControllerClient;
 use diskvitals::csi::wire::identity_client::IdentityClient;
 use diskvitals::csi::wire::node_client::NodeClient;
+use diskvitals::csi::wire::podmon::podmon_client::PodmonClient;
+use diskvitals::csi::wire::podmon::{
+    ValidateVolumeHostConnectivityRequest, ValidateVolumeHostConnectivityResponse,
+};
 use diskvitals::csi::wire::volume_capability::access_mode::Mode;
 use diskvitals::csi::wire::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use diskvitals::csi::wire::*;
@@ -48,6 +52,22 @@ impl Csi {
 
     pub fn controller(&self) -> ControllerClient<Channel> {
         ControllerClient::new(self.channel.clone())
+    }
+
+    /// podmon's question, with a sample of one second.
+    pub async fn connectivity(
+        &self,
+        handle: &str,
+    ) -> Result<ValidateVolumeHostConnectivityResponse, Status> {
+        let request = ValidateVolumeHostConnectivityRequest {
+            volume_ids: vec![handle.to_owned()],
+            io_sample_time_seconds: 1,
+            ..Default::default()
+        };
+        PodmonClient::new(self.channel.clone())
+            .validate_volume_host_connectivity(request)
+            .await
+            .map(Response::into_inner)
     }
 
     pub async fn create(

@@ -48,6 +48,9 @@ pub enum SourceUpdate {
         stuck: StuckProbe,
     },
     DiskStats(Observation<Vec<DiskStat>>),
+    /// A requested reading, without the devices whose I/O the kernel does not count. It answers the
+    /// requests and changes no facts.
+    CountedIo(Observation<Vec<DiskStat>>),
     /// Error counters; complete each time.
     Counters(Observation<Vec<CounterReading>>),
     KernelLog(Batch),

@@ -1,15 +1,17 @@
 //! I/O counters of the block layer, from /proc/diskstats (Documentation/admin-guide/iostats.rst).
 //! Reading them causes no I/O.
 //!
-//! In: the host root, a timer, requests. Out: `SourceUpdate::DiskStats`. `assess` judges I/O that
-//! does not complete.
+//! In: the host root, a timer, requests. Out: `SourceUpdate::DiskStats`, and `CountedIo` on
+//! request. `assess` judges I/O that does not complete.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 use crate::host::clock::now;
+use crate::host::root::HostRoot;
 use crate::model::block::DiskStat;
 use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
@@ -57,10 +59,27 @@ fn parse_line(line: &str) -> Option<DiskStat> {
     })
 }
 
+/// Whether the kernel counts this device's I/O: `queue/iostats` of the whole device is not 0
+/// (Documentation/ABI/stable/sysfs-block). Otherwise its line is there, and never changes.
+fn is_counted(root: &HostRoot, dev: DevNo) -> bool {
+    let queue = |at: &str| root.at(format!("/sys/dev/block/{dev}/{at}queue/iostats"));
+    // A partition has no queue; its link leads into the directory of the whole device.
+    let read = match std::fs::read_to_string(queue("")) {
+        Err(error) if error.kind() == ErrorKind::NotFound => std::fs::read_to_string(queue("../")),
+        read => read,
+    };
+    match read {
+        Ok(flag) => flag.trim() != "0",
+        // No such attribute, or the device has disappeared: its counters are compared.
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    }
+}
+
 /// Runs until the owner of the state ends.
 pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut status_reporter = StatusReporter::new(Source::DiskStats);
+    let mut is_requested = false;
     loop {
         let read =
             std::fs::read_to_string(context.root.at(DISKSTATS)).map_err(DiskStatsError::Read);
@@ -77,19 +96,26 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
                 )
             }
         };
+        if is_requested {
+            let mut counted = observation.clone();
+            if let Observation::Ok { value: stats, .. } = &mut counted {
+                stats.retain(|stat| is_counted(&context.root, stat.dev));
+            }
+            context.report(SourceUpdate::CountedIo(counted)).await?;
+        }
         context.report(SourceUpdate::DiskStats(observation)).await?;
         status_reporter.report(&context, status).await?;
         let next = Instant::now() + context.settings.borrow().disk_stats_interval;
-        loop {
+        is_requested = loop {
             tokio::select! {
-                () = tokio::time::sleep_until(next) => break,
+                () = tokio::time::sleep_until(next) => break false,
                 request = requests.recv() => match request {
-                    Ok(SourceRequest::All | SourceRequest::DiskStats) | Err(RecvError::Lagged(_)) => break,
+                    Ok(SourceRequest::All | SourceRequest::DiskStats) | Err(RecvError::Lagged(_)) => break true,
                     Ok(_) => {}
                     Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
                 },
             }
-        }
+        };
     }
 }
 
@@ -104,6 +130,27 @@ mod tests {
             (stats[0].dev, stats[0].completed, stats[0].in_flight),
             (DevNo::new(254, 0), 131, 3)
         );
+    }
+
+    #[test]
+    fn io_is_counted_unless_the_whole_device_says_no() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = HostRoot::new(dir.path());
+        let disk = dir.path().join("sys/devices/sda");
+        std::fs::create_dir_all(disk.join("sda1")).expect("created");
+        std::fs::create_dir_all(disk.join("queue")).expect("created");
+        let links = dir.path().join("sys/dev/block");
+        std::fs::create_dir_all(&links).expect("created");
+        for (number, target) in [("8:0", "sda"), ("8:1", "sda/sda1")] {
+            std::os::unix::fs::symlink(format!("../../devices/{target}"), links.join(number))
+                .expect("linked");
+        }
+        let counted = || [0, 1, 9].map(|minor| is_counted(&root, DevNo::new(8, minor)));
+        assert_eq!(counted(), [true; 3], "an old kernel has no such attribute");
+        for (flag, expected) in [("1", true), ("0", false)] {
+            std::fs::write(disk.join("queue/iostats"), format!("{flag}\n")).expect("written");
+            assert_eq!(counted(), [expected, expected, true]);
+        }
     }
 
     #[test]

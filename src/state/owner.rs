@@ -313,7 +313,7 @@ impl Owner {
         rules: &AssessmentSettings,
         now: Timestamp,
     ) -> Urgency {
-        if let SourceUpdate::DiskStats(seen) = &report {
+        if let SourceUpdate::CountedIo(seen) = &report {
             self.io_waiters.reply(seen);
         }
         let SourceUpdate::Source { source, status } = report else {

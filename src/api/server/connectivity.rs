@@ -19,6 +19,8 @@ use crate::state::handle::Handle;
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// No handles: all volumes of the driver. `connected` comes from the snapshot after the sample.
+/// I/O that the kernel does not count is an error, not an absence of I/O, unless the volume is not
+/// connected: then its device, and with it the counters, may have disappeared.
 pub(crate) async fn check(
     handle: &Handle,
     driver: &str,
@@ -31,29 +33,51 @@ pub(crate) async fn check(
         evaluate(&snapshot, driver, &volumes)?;
         devices(&volumes)
     };
-    let mut in_progress = false;
-    let mut uncounted = Vec::new();
+    let mut io_in_progress = false;
+    let mut uncounted = BTreeSet::new();
     if !sample.is_zero() {
         let before = read_counters(handle).await?;
         tokio::time::sleep(sample).await;
         let after = read_counters(handle).await?;
-        (in_progress, uncounted) = io_between(&devices, &before, &after);
+        (io_in_progress, uncounted) = io_between(&devices, &before, &after);
     }
     let snapshot = handle.snapshot();
+    let volumes = volumes(&snapshot, driver, handles)?;
     let VolumeConnectivity {
         connected,
-        mut messages,
-    } = evaluate(&snapshot, driver, &volumes(&snapshot, driver, handles)?)?;
-    messages.extend(
-        uncounted
-            .iter()
-            .map(|device| format!("I/O to {device} is not counted")),
-    );
+        messages,
+    } = evaluate(&snapshot, driver, &volumes)?;
+    if !io_in_progress && !sample.is_zero() {
+        for volume in &volumes {
+            require_counters(&snapshot, volume, &uncounted)?;
+        }
+    }
     Ok(wire::Connectivity {
         connected,
-        io_in_progress: in_progress,
+        io_in_progress,
         messages,
     })
+}
+
+fn require_counters(
+    snapshot: &Snapshot,
+    volume: &Volume,
+    uncounted: &BTreeSet<String>,
+) -> Result<(), Status> {
+    let why = match &volume.facts.device {
+        Some(device) if uncounted.contains(device) => {
+            format!("the kernel does not count the I/O of {device} (queue/iostats)")
+        }
+        Some(_) => return Ok(()),
+        None => "it has no block device whose I/O the kernel counts".to_owned(),
+    };
+    match connectivity(snapshot, &[volume]) {
+        Ok(found) if !found.connected => Ok(()),
+        _ => Err(unavailable(format!(
+            "whether there is I/O on volume {} is unknown: {why}",
+            volume.facts.id
+        ))),
+    }
 }
 
 fn volumes<'a>(
@@ -105,13 +129,13 @@ fn devices(volumes: &[&Volume]) -> BTreeSet<String> {
 }
 
 /// Whether any of the devices has completed I/O between the readings, or has I/O in flight in the
-/// second one. Also returns the devices that the kernel does not count (`queue/iostats` is 0, or
-/// the device has disappeared).
+/// second one. Also returns the devices without counters (`queue/iostats` is 0, or the device has
+/// disappeared).
 fn io_between(
     devices: &BTreeSet<String>,
     before: &[DiskStat],
     after: &[DiskStat],
-) -> (bool, Vec<String>) {
+) -> (bool, BTreeSet<String>) {
     let by_name = |stats: &[DiskStat]| -> BTreeMap<String, (u64, u64)> {
         let of_ours = stats.iter().filter(|stat| devices.contains(&stat.name));
         of_ours
@@ -120,11 +144,13 @@ fn io_between(
     };
     let (before, after) = (by_name(before), by_name(after));
     let mut any = false;
-    let mut uncounted = Vec::new();
+    let mut uncounted = BTreeSet::new();
     for device in devices {
         match (before.get(device), after.get(device)) {
             (Some((was, _)), Some((is, in_flight))) => any |= was != is || *in_flight > 0,
-            _ => uncounted.push(device.clone()),
+            _ => {
+                uncounted.insert(device.clone());
+            }
         }
     }
     (any, uncounted)
@@ -157,20 +183,20 @@ mod tests {
         };
         assert_eq!(
             of(stat("sda1", 7, 0), stat("sda1", 7, 0)),
-            (false, Vec::new())
+            (false, BTreeSet::new())
         );
         assert_eq!(
             of(stat("sda1", 7, 0), stat("sda1", 8, 0)),
-            (true, Vec::new())
+            (true, BTreeSet::new())
         );
         assert_eq!(
             of(stat("sda1", 7, 0), stat("sda1", 7, 1)),
-            (true, Vec::new()),
+            (true, BTreeSet::new()),
             "in flight and not completed"
         );
         assert_eq!(
             of(stat("sdc", 7, 0), stat("sda1", 7, 1)),
-            (false, vec!["sda1".to_owned()])
+            (false, devices.clone())
         );
     }
 }
