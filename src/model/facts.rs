@@ -37,6 +37,7 @@ use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::MountTable;
 use crate::model::path::HostPath;
+use crate::model::policy::VolumeSettings;
 use crate::model::probe::{ProbeTarget, StuckProbe};
 use crate::model::provision::ProvisionState;
 use crate::model::snapshot::NodeContext;
@@ -294,12 +295,14 @@ impl Facts {
         stored
     }
 
-    /// Restores volumes from before a restart, in the same boot. Only at the start: later
-    /// observations are newer.
-    pub(crate) fn restore_volumes(&mut self, stored: Vec<StoredVolume>) {
-        if !self.volumes.is_empty() || !self.probes.mounts().is_empty() {
-            return;
-        }
+    /// Restores volumes from before a restart, in the same boot, and observes them again if devices
+    /// and mounts were read first: the state's disk may be slow.
+    pub(crate) fn restore_volumes(
+        &mut self,
+        stored: Vec<StoredVolume>,
+        settings: &VolumeSettings,
+        now: Timestamp,
+    ) {
         self.volumes_revision += 1;
         let mut restored = BTreeMap::new();
         for StoredVolume { known, mounts } in stored {
@@ -314,9 +317,15 @@ impl Facts {
                 };
                 restored.insert(path, target);
             }
-            self.volumes.insert(known.facts.id.clone(), known);
+            let id = known.facts.id.clone();
+            let restored = match self.volumes.remove(&id) {
+                Some(KnownVolume { absences, .. }) => KnownVolume { absences, ..known },
+                None => known,
+            };
+            self.volumes.insert(id, restored);
         }
         self.probes.restore_mounts(restored);
+        self.update_volumes(settings, now);
     }
 
     /// How many probes are stuck, by source.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::model::assess::{ActiveFindings, assess};
 use crate::model::block::{BlockDevice, DiskStat, Inventory, Layer, LayerState};
 use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
-use crate::model::facts::{Facts, Urgency};
+use crate::model::facts::{Facts, StoredVolume, Urgency};
 use crate::model::finding::{FindingDetails, Judgement, Severity, Subject, Verdict};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel_log::event::{
@@ -275,6 +275,11 @@ impl TestHost {
 
     pub(crate) fn apply(&mut self, report: SourceUpdate, seconds: i64) -> Urgency {
         self.facts.apply(report, &self.settings, at(seconds))
+    }
+
+    pub(crate) fn restore_volumes(&mut self, stored: Vec<StoredVolume>, seconds: i64) {
+        self.facts
+            .restore_volumes(stored, &self.settings, at(seconds));
     }
 
     pub(crate) fn layer(&mut self, name: &str, state: LayerState, seconds: i64) -> Urgency {

@@ -368,7 +368,9 @@ impl Owner {
         self.facts.checks.restore(contents.checks);
         // Device numbers and mounts are valid for one boot.
         if contents.boot.is_some() && contents.boot == self.store_sync.boot {
-            self.facts.restore_volumes(contents.volumes);
+            let settings = self.settings.borrow().clone();
+            self.facts
+                .restore_volumes(contents.volumes, &settings.volumes, clock::now());
         }
         let replaced = self.ledger.restore(contents.findings, clock::now());
         if !replaced.is_empty() {

@@ -21,7 +21,7 @@ pub(crate) struct Probes {
     results: BTreeMap<HostPath, ProbeFacts>,
     /// Every mount of every volume that can be probed, by path.
     mounts: BTreeMap<HostPath, ProbedMount>,
-    /// The state before a restart of the daemon, for the first update of the volumes.
+    /// The state before a restart of the daemon, for the next update of the volumes.
     restored: BTreeMap<HostPath, ProbedMount>,
 }
 
@@ -59,10 +59,13 @@ impl Probes {
         self.restored = mounts;
     }
 
-    /// Before the first update of the volumes: uses the mounts from before the restart.
+    /// Before an update of the volumes: a mount of the same device is that from before the restart.
     pub(super) fn use_restored_mounts(&mut self) {
-        if !self.restored.is_empty() {
-            self.mounts = std::mem::take(&mut self.restored);
+        for (path, restored) in std::mem::take(&mut self.restored) {
+            let mount = self.mounts.entry(path).or_insert_with(|| restored.clone());
+            if mount.dev == restored.dev {
+                *mount = restored;
+            }
         }
     }
 

@@ -218,7 +218,7 @@ fn a_volume_whose_drive_was_removed_during_a_restart_keeps_its_id_and_drives() {
     before.pull("sda");
     let mut after = before.clone();
     after.facts = with_stored_drives(drives.into_values());
-    after.facts.restore_volumes(volumes.into_values().collect());
+    after.restore_volumes(volumes.into_values().collect(), 5);
     after.read_all(10);
     let ids: Vec<&VolumeId> = after.facts.volumes.keys().collect();
     assert_eq!(ids, [&volume("fs:u")]);
@@ -232,11 +232,53 @@ fn a_volume_whose_drive_was_removed_during_a_restart_keeps_its_id_and_drives() {
     let stored = unmounted.facts.stored_volumes();
     unmounted.umount("/data");
     unmounted.facts = Facts::default();
-    unmounted
-        .facts
-        .restore_volumes(stored.into_values().collect());
+    unmounted.restore_volumes(stored.into_values().collect(), 5);
     unmounted.read_all(10);
     assert!(unmounted.facts.volumes.is_empty());
+}
+
+#[test]
+fn a_state_that_is_read_late_gives_a_volume_its_id_and_drives_back() {
+    let mut before = plain();
+    let stored = before.facts.stored_volumes();
+    let drives = before.facts.drives.clone();
+    before.pull("sda");
+    let mut after = before.clone();
+    after.facts = with_stored_drives(drives.into_values());
+    // A slow disk: devices and mounts are read first.
+    after.read_all(10);
+    assert!(!after.facts.volumes.contains_key(&volume("fs:u")));
+    after.restore_volumes(stored.into_values().collect(), 12);
+    let ids: Vec<&VolumeId> = after.facts.volumes.keys().collect();
+    assert_eq!(ids, [&volume("fs:u")]);
+    let known = &after.facts.volumes[&volume("fs:u")];
+    assert_eq!(known.first_seen, at(0));
+    assert!(
+        known.facts.device_gone && known.facts.drive_ids == [DriveId::new("A")],
+        "{known:#?}"
+    );
+}
+
+#[test]
+fn a_state_that_is_read_late_keeps_what_was_observed_since() {
+    let mut before = plain();
+    let stored = before.facts.stored_volumes();
+    let mut after = plain();
+    after.facts = Facts::default();
+    after.read_all(10);
+    after.restore_volumes(stored.clone().into_values().collect(), 12);
+    assert_eq!(after.facts.volumes[&volume("fs:u")].first_seen, at(0));
+    // Another filesystem is mounted on the path now.
+    before.umount("/data");
+    let mut other = before
+        .disk("sdb", "8:16", "B")
+        .uuid("sdb", "v")
+        .mounted("8:16", "/", "/data", "ext4", "/dev/sdb");
+    other.facts = Facts::default();
+    other.read_all(10);
+    other.restore_volumes(stored.into_values().collect(), 12);
+    let ids: Vec<&VolumeId> = other.facts.volumes.keys().collect();
+    assert_eq!(ids, [&volume("fs:v")]);
 }
 
 /// Everything that grows with mounts and drives.

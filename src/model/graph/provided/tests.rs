@@ -208,7 +208,7 @@ fn restored_provided_volumes_stay_until_the_first_provision_report() {
     read_all_and_provision(&mut world, 0);
     let stored: Vec<_> = world.facts.stored_volumes().into_values().collect();
     let mut later = pool(None, &[]);
-    later.facts.restore_volumes(stored);
+    later.restore_volumes(stored, 5);
     later.read_all(10);
     let id = volume("csi:own/v1");
     assert_eq!(later.facts.volumes[&id].first_seen, at(0));
