@@ -74,12 +74,6 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::hotplug::usb,
     },
     Scenario {
-        name: "a_sata_disk_that_the_kernel_lets_go_is_missed_until_a_rescan_finds_it",
-        breaks: &[drives::SATA_PULLED],
-        limit: Duration::from_secs(90),
-        run: lab::hotplug::sata,
-    },
-    Scenario {
         name: "an_array_that_loses_a_member_is_degraded_until_the_member_is_back",
         breaks: &[drives::RAID_LEG_A, drives::RAID_LEG_B],
         limit: Duration::from_secs(180),
@@ -92,34 +86,10 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::medium_errors::nvme,
     },
     Scenario {
-        name: "an_unreadable_sector_of_a_sata_disk_is_an_io_error_on_that_disk",
-        breaks: &[drives::SATA_MEDIUM],
-        limit: Duration::from_secs(120),
-        run: lab::medium_errors::sata,
-    },
-    Scenario {
         name: "three_unreadable_sectors_of_a_scsi_disk_are_bad",
         breaks: &[drives::SCSI_MEDIUM],
         limit: Duration::from_secs(120),
         run: lab::medium_errors::scsi,
-    },
-    Scenario {
-        name: "three_unreadable_sectors_behind_a_raid_controller_are_bad",
-        breaks: &[drives::MEGARAID_MEDIUM],
-        limit: Duration::from_secs(120),
-        run: lab::medium_errors::megaraid,
-    },
-    Scenario {
-        name: "an_unreadable_sector_behind_a_sas_adapter_is_bad_when_it_fails_again",
-        breaks: &[drives::SAS_MEDIUM],
-        limit: Duration::from_secs(120),
-        run: lab::medium_errors::sas,
-    },
-    Scenario {
-        name: "an_unreadable_sector_of_a_usb_drive_is_bad_when_it_fails_again",
-        breaks: &[drives::USB_MEDIUM],
-        limit: Duration::from_secs(120),
-        run: lab::medium_errors::usb,
     },
     Scenario {
         name: "metadata_that_ext4_cannot_read_is_attributed_to_the_volume_and_the_drive",
@@ -128,34 +98,16 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::medium_errors::metadata_of_ext4,
     },
     Scenario {
-        name: "metadata_that_xfs_cannot_read_is_attributed_to_the_volume_and_the_drive",
-        breaks: &[drives::NVME_METADATA],
-        limit: Duration::from_secs(120),
-        run: lab::medium_errors::metadata_of_xfs,
-    },
-    Scenario {
         name: "an_nvme_drive_that_is_too_slow_has_timed_out_and_was_reset",
         breaks: &[drives::NVME_SLOW],
         limit: Duration::from_secs(120),
         run: lab::timeouts::nvme,
     },
     Scenario {
-        name: "a_sata_disk_that_is_too_slow_has_timed_out",
-        breaks: &[drives::SATA_SLOW],
-        limit: Duration::from_secs(150),
-        run: lab::timeouts::sata,
-    },
-    Scenario {
         name: "ext4_on_a_failing_mapping_becomes_read_only_and_the_drive_below_has_no_finding",
         breaks: &[],
         limit: Duration::from_secs(120),
         run: lab::device_mapper::ext4_goes_read_only,
-    },
-    Scenario {
-        name: "xfs_on_a_failing_mapping_shuts_down_and_the_drive_below_has_no_finding",
-        breaks: &[],
-        limit: Duration::from_secs(120),
-        run: lab::device_mapper::xfs_shuts_down,
     },
     Scenario {
         name: "a_thin_pool_that_fills_up_is_full_until_it_is_extended",
@@ -188,23 +140,6 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::smart::a_disk_that_predicts_its_failure,
     },
     Scenario {
-        name: "smart_a_drive_unplugged_during_a_query_is_only_missing",
-        breaks: &[drives::NVME_TORN],
-        limit: Duration::from_secs(150),
-        run: lab::smart::unplugged_during_a_query,
-    },
-    Scenario {
-        name: "smart_a_smartctl_that_hangs_floods_tears_or_dies_harms_nobody",
-        breaks: &[
-            drives::NVME_HANGS,
-            drives::NVME_FLOODS,
-            drives::NVME_HALF,
-            drives::NVME_DIES,
-        ],
-        limit: Duration::from_secs(300),
-        run: lab::smart::a_broken_smartctl,
-    },
-    Scenario {
         name: "a_daemon_that_is_killed_keeps_its_findings_and_counts_every_record_once",
         breaks: &[drives::SCSI_RESTART],
         limit: Duration::from_secs(180),
@@ -223,22 +158,10 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::restart::a_volume_without_its_device,
     },
     Scenario {
-        name: "check_of_a_thin_snapshot_is_right_under_load_and_leaves_none_behind",
-        breaks: &[drives::CHECKED_A, drives::CHECKED_B],
-        limit: Duration::from_secs(1200),
-        run: lab::checks::a_thin_snapshot,
-    },
-    Scenario {
         name: "check_of_a_disk_live_and_unmounted_has_its_rights_under_the_shipped_unit",
         breaks: &[drives::CHECKED_DISK],
         limit: Duration::from_secs(1200),
         run: lab::checks::under_the_shipped_unit,
-    },
-    Scenario {
-        name: "check_of_a_frozen_disk_under_the_shipped_unit_leaves_no_writer_held_after_any_kill",
-        breaks: &[drives::CHECKED_FROZEN],
-        limit: Duration::from_secs(1200),
-        run: lab::checks::frozen_under_the_shipped_unit,
     },
     Scenario {
         name: "csi_volumes_of_a_volume_group_have_the_findings_of_their_drive",
@@ -254,8 +177,85 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Run when named, and by `scripts/test full`: minutes each.
+/// Run when named, and by `scripts/test full`: minutes each, or the same on another bus or filesystem.
 const LONG: &[Scenario] = &[
+    Scenario {
+        name: "a_sata_disk_that_the_kernel_lets_go_is_missed_until_a_rescan_finds_it",
+        breaks: &[drives::SATA_PULLED],
+        limit: Duration::from_secs(90),
+        run: lab::hotplug::sata,
+    },
+    Scenario {
+        name: "an_unreadable_sector_of_a_sata_disk_is_an_io_error_on_that_disk",
+        breaks: &[drives::SATA_MEDIUM],
+        limit: Duration::from_secs(120),
+        run: lab::medium_errors::sata,
+    },
+    Scenario {
+        name: "three_unreadable_sectors_behind_a_raid_controller_are_bad",
+        breaks: &[drives::MEGARAID_MEDIUM],
+        limit: Duration::from_secs(120),
+        run: lab::medium_errors::megaraid,
+    },
+    Scenario {
+        name: "an_unreadable_sector_behind_a_sas_adapter_is_bad_when_it_fails_again",
+        breaks: &[drives::SAS_MEDIUM],
+        limit: Duration::from_secs(120),
+        run: lab::medium_errors::sas,
+    },
+    Scenario {
+        name: "an_unreadable_sector_of_a_usb_drive_is_bad_when_it_fails_again",
+        breaks: &[drives::USB_MEDIUM],
+        limit: Duration::from_secs(120),
+        run: lab::medium_errors::usb,
+    },
+    Scenario {
+        name: "metadata_that_xfs_cannot_read_is_attributed_to_the_volume_and_the_drive",
+        breaks: &[drives::NVME_METADATA],
+        limit: Duration::from_secs(120),
+        run: lab::medium_errors::metadata_of_xfs,
+    },
+    Scenario {
+        name: "a_sata_disk_that_is_too_slow_has_timed_out",
+        breaks: &[drives::SATA_SLOW],
+        limit: Duration::from_secs(150),
+        run: lab::timeouts::sata,
+    },
+    Scenario {
+        name: "xfs_on_a_failing_mapping_shuts_down_and_the_drive_below_has_no_finding",
+        breaks: &[],
+        limit: Duration::from_secs(120),
+        run: lab::device_mapper::xfs_shuts_down,
+    },
+    Scenario {
+        name: "smart_a_drive_unplugged_during_a_query_is_only_missing",
+        breaks: &[drives::NVME_TORN],
+        limit: Duration::from_secs(150),
+        run: lab::smart::unplugged_during_a_query,
+    },
+    Scenario {
+        name: "smart_a_smartctl_that_hangs_floods_tears_or_dies_harms_nobody",
+        breaks: &[
+            drives::NVME_HANGS,
+            drives::NVME_FLOODS,
+            drives::NVME_HALF,
+            drives::NVME_DIES,
+        ],
+        limit: Duration::from_secs(300),
+        run: lab::smart::a_broken_smartctl,
+    },
+    Scenario {
+        name: "check_of_a_thin_snapshot_is_right_under_load_and_leaves_none_behind",
+        breaks: &[drives::CHECKED_A, drives::CHECKED_B],
+        limit: Duration::from_secs(1200),
+        run: lab::checks::a_thin_snapshot,
+    },
+    Scenario {
+        name: "check_of_a_frozen_disk_under_the_shipped_unit_leaves_no_writer_held_after_any_kill",
+        breaks: &[drives::CHECKED_FROZEN],
+        limit: Duration::from_secs(1200),
+        run: lab::checks::frozen_under_the_shipped_unit,
+    },
     Scenario {
         name: "steps_on_logical_volumes_make_them_blank_and_leave_nothing_of_them",
         breaks: &[drives::CHECKED_A, drives::CHECKED_B],
