@@ -207,8 +207,8 @@ pub fn frozen_under_the_shipped_unit(context: &mut Context) {
     is_writable(context, "/mnt/ckf");
 
     // Frozen for long enough to be observed: under emulation, the shell takes longer to look than a
-    // checker to run. A live run does not wait.
-    context.sh("printf '#!/bin/sh\\nwhile pgrep -x diskvitals-frz > /dev/null; do sleep 0.3; done\\nexec /usr/sbin/e2fsck \"$@\"\\n' \
+    // checker to run. A live run does not wait. pgrep makes calls that the jail refuses.
+    context.sh("printf '#!/bin/sh\\nwhile grep -qsx diskvitals-frz /proc/[0-9]*/comm; do sleep 0.3; done\\nexec /usr/sbin/e2fsck \"$@\"\\n' \
          > /usr/local/sbin/held-e2fsck; chmod 755 /usr/local/sbin/held-e2fsck");
     tools(context, "e2fsck = \"/usr/local/sbin/held-e2fsck\"");
     // The freezer thaws when its pipe is closed.

@@ -195,9 +195,11 @@ fn in_its_place(context: &mut Context) {
     context.sh(&format!("sed -i 's,^command = .*,command = \"{DIRECTORY}/smartctl\",' {CONFIG} && systemctl reload diskvitalsd"));
 }
 
+/// A query that still runs may write into the directory while it is removed.
 fn smartctl_again(context: &mut Context) {
     context.sh(&format!(
-        "sed -i 's,^command = .*,command = \"/usr/sbin/smartctl\",' {CONFIG} && systemctl reload diskvitalsd && rm -r {DIRECTORY}"
+        "sed -i 's,^command = .*,command = \"/usr/sbin/smartctl\",' {CONFIG} && systemctl reload diskvitalsd && \
+         until rm -rf {DIRECTORY}; do sleep 0.1; done"
     ));
 }
 
