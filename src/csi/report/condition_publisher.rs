@@ -95,7 +95,7 @@ fn due(
         Some(applied) if !is_change(Some(applied), wanted) => {
             applied.applied_at + timing.message_interval
         }
-        _ => changes.next_available(),
+        _ => changes.next_available(true),
     }
 }
 

@@ -171,9 +171,9 @@ impl<'a> EventPublisher<'a> {
     }
 
     fn due(&mut self) -> Option<Instant> {
-        self.queue.first().is_some().then(|| {
+        self.queue.first().map(|transition| {
             self.rate_limit
-                .next_available()
+                .next_available(transition.kind.is_warning())
                 .max(self.not_before.unwrap_or_else(Instant::now))
         })
     }

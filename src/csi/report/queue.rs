@@ -46,16 +46,29 @@ impl Queue {
         self.entries.front().map(|queued| &queued.transition)
     }
 
-    /// Returns the number of dropped transitions. The oldest are dropped first; those of the node
-    /// last, because they are the most informative.
+    /// Warnings go before waiting news that something is over, unless these are about the same
+    /// object. Returns the number of dropped transitions. The oldest are dropped first; those of
+    /// the node last, because they are the most informative.
     pub(crate) fn push(&mut self, transitions: Vec<StorageTransition>) -> usize {
         let since = Instant::now();
-        self.entries
-            .extend(transitions.into_iter().map(|transition| QueuedTransition {
+        for transition in transitions {
+            let at = if transition.kind.is_warning() {
+                let is_warning = |queued: &&QueuedTransition| queued.transition.kind.is_warning();
+                let warnings = self.entries.iter().take_while(is_warning).count();
+                let is_same =
+                    |queued: &QueuedTransition| queued.transition.target == transition.target;
+                let same = self.entries.iter().rposition(is_same);
+                warnings.max(same.map_or(0, |last| last + 1))
+            } else {
+                self.entries.len()
+            };
+            let queued = QueuedTransition {
                 transition,
                 since,
                 failures: 0,
-            }));
+            };
+            self.entries.insert(at, queued);
+        }
         let dropped = self.entries.len().saturating_sub(MAX_LEN);
         let mut over = dropped;
         self.entries.retain(|queued| {
@@ -179,6 +192,22 @@ mod tests {
             .collect();
         assert_eq!(given_up.iter().position(|given_up| *given_up), Some(7));
         assert_eq!(keys(&mut queue), ["1"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_warning_goes_before_waiting_news_about_other_objects() {
+        let over = |target: EventTarget, number| StorageTransition {
+            kind: StorageTransitionKind::Cleared,
+            ..transition(target, number)
+        };
+        let mut queue = Queue::new(Duration::from_secs(3600));
+        queue.push(vec![over(pod("a"), 0), over(pod("b"), 1)]);
+        queue.push(vec![
+            transition(pod("c"), 2),
+            transition(pod("b"), 3),
+            transition(pod("d"), 4),
+        ]);
+        assert_eq!(keys(&mut queue), ["2", "4", "0", "1", "3"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -22,13 +22,14 @@ impl TokenBucket {
         }
     }
 
-    /// The time at which the next token is available.
-    pub(crate) fn next_available(&mut self) -> Instant {
+    /// The time at which the next token is available. `is_urgent`: otherwise, a fifth of the bucket
+    /// is left for what is.
+    pub(crate) fn next_available(&mut self, is_urgent: bool) -> Instant {
         self.refill();
-        if self.tokens > 0 {
-            Instant::now()
-        } else {
-            self.last_refill + self.refill_interval
+        let reserve = if is_urgent { 0 } else { self.capacity / 5 };
+        match (reserve + 1).saturating_sub(self.tokens) {
+            0 => Instant::now(),
+            missing => self.last_refill + self.refill_interval * missing,
         }
     }
 
@@ -60,7 +61,7 @@ mod tests {
         let begin = Instant::now();
         let mut times = Vec::new();
         for _ in 0..6 {
-            tokio::time::sleep_until(bucket.next_available()).await;
+            tokio::time::sleep_until(bucket.next_available(true)).await;
             bucket.take();
             times.push(begin.elapsed().as_secs());
         }
@@ -69,9 +70,23 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(3600)).await;
         let rested = Instant::now();
         for _ in 0..4 {
-            tokio::time::sleep_until(bucket.next_available()).await;
+            tokio::time::sleep_until(bucket.next_available(true)).await;
             bucket.take();
         }
         assert_eq!(rested.elapsed().as_secs(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_can_wait_leaves_a_fifth_of_the_burst_to_what_is_urgent() {
+        let mut bucket = TokenBucket::new(10, Duration::from_secs(5));
+        let begin = Instant::now();
+        let mut times = Vec::new();
+        for _ in 0..9 {
+            tokio::time::sleep_until(bucket.next_available(false)).await;
+            bucket.take();
+            times.push(begin.elapsed().as_secs());
+        }
+        assert_eq!(times, [0, 0, 0, 0, 0, 0, 0, 0, 5]);
+        assert_eq!(bucket.next_available(true), Instant::now());
     }
 }

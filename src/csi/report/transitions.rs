@@ -5,7 +5,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::csi::report::node_snapshot::{Health, Issue, NodeSnapshot, PvUse, Severity, Subject};
+use crate::csi::report::node_snapshot::{
+    Health, Issue, NodeSnapshot, PvUse, Severity, Subject, Volume,
+};
 use crate::model::provision::PodRef;
 
 /// In the first snapshot, older issues count as published. The API server keeps events for an hour
@@ -100,8 +102,20 @@ pub(crate) fn detect_transitions(
     if let Some(before) = before {
         detector.detect_health_changes(before, &mut transitions);
     }
-    // The node comes first: when events are dropped, its events are the most informative.
-    transitions.sort_by_key(|transition| transition.target != EventTarget::Node);
+    // New trouble comes first, because events may wait and may be dropped; then the node's events,
+    // the most informative. The transitions of one issue stay in their order.
+    let warned: Vec<(String, EventTarget)> = transitions
+        .iter()
+        .filter(|transition| transition.kind.is_warning())
+        .map(|transition| (transition.reason.clone(), transition.target.clone()))
+        .collect();
+    transitions.sort_by_cached_key(|transition| {
+        let can_wait = !transition.kind.is_warning()
+            && !warned.iter().any(|(reason, target)| {
+                (reason, target) == (&transition.reason, &transition.target)
+            });
+        (can_wait, transition.target != EventTarget::Node)
+    });
     transitions
 }
 
@@ -115,10 +129,25 @@ pub(crate) fn next_baseline(before: &NodeSnapshot, after: &NodeSnapshot) -> Node
     baseline
         .issues
         .extend(open.map(|(id, issue)| (id.clone(), issue.clone())));
+    for (id, volume) in &mut baseline.volumes {
+        if let Some(old) = before.volumes.get(id) {
+            keep_namespaces(&mut volume.pv_uses, old);
+        }
+    }
     for (id, drive) in &mut baseline.drives {
         drive.has_smart_data |= before.drives.get(id).is_some_and(|old| old.has_smart_data);
     }
     baseline
+}
+
+/// The claim of a volume stays after its pods were deleted.
+fn keep_namespaces(pv_uses: &mut [PvUse], old: &Volume) {
+    for pv_use in pv_uses {
+        let former = old.pv_uses.iter().filter(|old| old.pv == pv_use.pv);
+        pv_use
+            .namespaces
+            .extend(former.flat_map(|old| old.namespaces.iter().cloned()));
+    }
 }
 
 /// The state of an issue of the last snapshot.
@@ -221,6 +250,19 @@ impl TransitionDetector<'_> {
                 let (before, now) = ((old.severity, old.status), (issue.severity, issue.status));
                 let was_adverse = old.severity > Severity::Info;
                 match (was_adverse, adverse) {
+                    _ if before == now && adverse && !issue.acknowledged => {
+                        let new = self.new_users(&issue.subject);
+                        let note = format!(
+                            "{}: {}{}",
+                            self.display_name(&issue.subject),
+                            issue.message,
+                            self.since_text(issue)
+                        );
+                        let kind = StorageTransitionKind::Raised;
+                        let key = self.key(id, issue);
+                        self.emit_to(new, key, kind, &issue.reason, &note, transitions);
+                        return;
+                    }
                     _ if before == now => return,
                     (false, false) => return,
                     (false, true) => StorageTransitionKind::Raised,
@@ -234,16 +276,11 @@ impl TransitionDetector<'_> {
             StorageTransitionKind::Eased => "eased: ",
             _ => "",
         };
-        let since = match issue.since {
-            Some(since) if self.now.duration_since(since) >= SignedDuration::from_mins(1) => {
-                format!(" (since {since:.0})")
-            }
-            _ => String::new(),
-        };
         let note = format!(
-            "{}: {words}{}{since}",
+            "{}: {words}{}{}",
             self.display_name(&issue.subject),
-            issue.message
+            issue.message,
+            self.since_text(issue)
         );
         self.emit(
             self.key(id, issue),
@@ -253,6 +290,15 @@ impl TransitionDetector<'_> {
             &note,
             transitions,
         );
+    }
+
+    fn since_text(&self, issue: &Issue) -> String {
+        match issue.since {
+            Some(since) if self.now.duration_since(since) >= SignedDuration::from_mins(1) => {
+                format!(" (since {since:.0})")
+            }
+            _ => String::new(),
+        }
     }
 
     fn find_under_other_id<'a>(
@@ -278,12 +324,22 @@ impl TransitionDetector<'_> {
             return;
         };
         let already_reported = match self.before {
-            None => !self.is_recent(cleared.time),
+            // Its users are unknown now, and were known to an earlier reporter.
+            None => !self.is_recent(cleared.time) || self.is_gone(&issue.subject),
             Some(before) => before.recently_cleared.contains_key(id),
         };
-        // If an issue appeared and ended between two snapshots, its end is published.
         if already_reported || issue.severity == Severity::Info {
             return;
+        }
+        // It appeared and ended between two snapshots: its start was not published.
+        if let Some(before) = self.before
+            && !before.issues.contains_key(id)
+            && !before.issues.values().any(|old| is_same_issue(old, issue))
+        {
+            let note = format!("{}: {}", self.display_name(&issue.subject), issue.message);
+            let kind = StorageTransitionKind::Raised;
+            let key = self.key(id, issue);
+            self.emit(key, &issue.subject, kind, &issue.reason, &note, transitions);
         }
         let note = format!(
             "{}: cleared, {}. It was: {}",
@@ -378,6 +434,10 @@ impl TransitionDetector<'_> {
         }
     }
 
+    fn is_gone(&self, subject: &Subject) -> bool {
+        matches!(subject, Subject::Volume(id) if !self.after.volumes.contains_key(id))
+    }
+
     fn is_recent(&self, time: Timestamp) -> bool {
         self.now.duration_since(time) <= FIRST_SNAPSHOT_WINDOW
     }
@@ -414,31 +474,28 @@ impl TransitionDetector<'_> {
         note: &str,
         transitions: &mut Vec<StorageTransition>,
     ) {
-        let volume = match subject {
-            Subject::Volume(id) => self
-                .after
-                .volumes
-                .get(id)
-                .or_else(|| self.before?.volumes.get(id)),
-            Subject::Drive(_) | Subject::Device(_) => None,
-        };
-        let pods = volume
-            .into_iter()
-            .flat_map(|volume| &volume.pods)
-            .cloned()
-            .map(EventTarget::Pod);
-        let claims = volume
-            .into_iter()
-            .flat_map(|volume| &volume.pv_uses)
-            .cloned()
-            .map(EventTarget::Claim);
-        let mut targets: Vec<EventTarget> = pods.chain(claims).collect();
+        let volume = self
+            .volume(self.after, subject)
+            .or_else(|| self.before.and_then(|before| self.volume(before, subject)));
+        let mut targets = volume.as_ref().map(users).unwrap_or_default();
         if !targets
             .iter()
             .any(|target| matches!(target, EventTarget::Pod(_)))
         {
             targets.insert(0, EventTarget::Node);
         }
+        self.emit_to(targets, key, kind, reason, note, transitions);
+    }
+
+    fn emit_to(
+        &self,
+        targets: Vec<EventTarget>,
+        key: String,
+        kind: StorageTransitionKind,
+        reason: &str,
+        note: &str,
+        transitions: &mut Vec<StorageTransition>,
+    ) {
         let one = |target| StorageTransition {
             key: key.clone(),
             target,
@@ -449,6 +506,45 @@ impl TransitionDetector<'_> {
         };
         transitions.extend(targets.into_iter().map(one));
     }
+
+    /// The volume in `snapshot`, with the namespaces in which it was used before.
+    fn volume(&self, snapshot: &NodeSnapshot, subject: &Subject) -> Option<Volume> {
+        let Subject::Volume(id) = subject else {
+            return None;
+        };
+        let mut volume = snapshot.volumes.get(id)?.clone();
+        if let Some(old) = self.before.and_then(|before| before.volumes.get(id)) {
+            keep_namespaces(&mut volume.pv_uses, old);
+        }
+        Some(volume)
+    }
+
+    /// The pods and claims that use the volume now and did not before.
+    fn new_users(&self, subject: &Subject) -> Vec<EventTarget> {
+        let before = self.before.and_then(|before| self.volume(before, subject));
+        let (Some(before), Some(after)) = (before, self.volume(self.after, subject)) else {
+            return Vec::new();
+        };
+        let old = users(&before);
+        let is_same = |one: &EventTarget, other: &EventTarget| match (one, other) {
+            (EventTarget::Pod(one), EventTarget::Pod(other)) => one.uid == other.uid,
+            // Without a namespace, its claim could not be found.
+            (EventTarget::Claim(one), EventTarget::Claim(other)) => {
+                one.pv == other.pv && one.namespaces.is_empty() == other.namespaces.is_empty()
+            }
+            _ => false,
+        };
+        users(&after)
+            .into_iter()
+            .filter(|new| !old.iter().any(|old| is_same(old, new)))
+            .collect()
+    }
+}
+
+fn users(volume: &Volume) -> Vec<EventTarget> {
+    let pods = volume.pods.iter().cloned().map(EventTarget::Pod);
+    let claims = volume.pv_uses.iter().cloned().map(EventTarget::Claim);
+    pods.chain(claims).collect()
 }
 
 #[cfg(test)]

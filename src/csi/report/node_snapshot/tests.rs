@@ -67,7 +67,7 @@ fn a_finding_is_an_issue_until_cleared_and_then_kept_for_an_hour() {
                 seconds: 1000,
                 nanos: 0,
             }),
-            why: "seen to be over".into(),
+            why: "the condition is over".into(),
         }),
         ..raised
     };
@@ -78,7 +78,7 @@ fn a_finding_is_an_issue_until_cleared_and_then_kept_for_an_hour() {
             .cleared
             .as_ref()
             .map(|cleared| cleared.why.as_str()),
-        Some("seen to be over")
+        Some("the condition is over")
     );
     let at = |second| Timestamp::from_second(second).expect("a time");
     snapshot.update_node(&wire::Node::default(), at(1000 + 3600));

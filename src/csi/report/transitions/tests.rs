@@ -89,7 +89,7 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
 fn with_cleared(mut snapshot: NodeSnapshot, id: &str, issue: &Issue, second: i64) -> NodeSnapshot {
     let cleared = Some(Cleared {
         time: at(second),
-        why: "seen to be over".into(),
+        why: "the condition is over".into(),
     });
     snapshot.recently_cleared.insert(
         id.into(),
@@ -193,14 +193,101 @@ fn each_change_of_a_finding_is_a_transition() {
     assert_eq!(kinds(&suspect, &bad), [StorageTransitionKind::Worsened]);
     assert_eq!(kinds(&bad, &suspect), [StorageTransitionKind::Eased]);
     let done = with_cleared(quiet.clone(), "0a", &issue(drive("d1"), Severity::Bad), NOW);
-    let note = "drive sda: cleared, seen to be over. It was: it says that it fails";
+    let note = "drive sda: cleared, the condition is over. It was: it says that it fails";
     assert_eq!(
         lines(Some(&bad), &done),
         [one("node", StorageTransitionKind::Cleared, note)]
     );
     assert_eq!(lines(Some(&done), &done), []);
-    // It came and went between two looks.
-    assert_eq!(kinds(&quiet, &done), [StorageTransitionKind::Cleared]);
+    // It appeared and ended between two snapshots.
+    assert_eq!(
+        kinds(&quiet, &done),
+        [
+            StorageTransitionKind::Raised,
+            StorageTransitionKind::Cleared
+        ]
+    );
+}
+
+fn targets(before: Option<&NodeSnapshot>, after: &NodeSnapshot) -> Vec<String> {
+    let found = lines(before, after);
+    found.into_iter().map(|(to, ..)| to).collect()
+}
+
+#[test]
+fn a_first_snapshot_does_not_repeat_the_end_of_findings_about_volumes_that_are_gone() {
+    let ended = |subject: Subject| {
+        let found = issue(subject, Severity::Bad);
+        with_cleared(snapshot(&[]), "0a", &found, NOW)
+    };
+    assert_eq!(targets(None, &ended(volume("deleted"))), [""; 0]);
+    assert_eq!(
+        targets(None, &ended(volume("v1"))),
+        ["pod shop/web", "claim of pv1"]
+    );
+    assert_eq!(targets(None, &ended(drive("d1"))), ["node"]);
+}
+
+#[test]
+fn the_end_of_a_finding_reaches_the_claim_after_its_pod_was_deleted() {
+    let bad = snapshot(&[("0b", issue(volume("v1"), Severity::Bad))]);
+    let mut without_pod = bad.clone();
+    let left = without_pod.volumes.get_mut("v1").expect("there");
+    left.pods.clear();
+    left.pv_uses[0].namespaces.clear();
+    assert_eq!(targets(Some(&bad), &without_pod), [""; 0]);
+    let baseline = next_baseline(&bad, &without_pod);
+    let mut over = with_cleared(
+        without_pod.clone(),
+        "0b",
+        &issue(volume("v1"), Severity::Bad),
+        NOW,
+    );
+    over.issues.clear();
+    let claims: Vec<EventTarget> = detect_transitions(Some(&baseline), &over, at(NOW))
+        .into_iter()
+        .map(|transition| transition.target)
+        .filter(|target| matches!(target, EventTarget::Claim(_)))
+        .collect();
+    let namespaces = BTreeSet::from(["shop".to_owned()]);
+    let claim = PvUse {
+        pv: "pv1".into(),
+        namespaces,
+    };
+    assert_eq!(claims, [EventTarget::Claim(claim)]);
+}
+
+#[test]
+fn a_pod_that_starts_on_a_failing_volume_is_warned_like_those_that_were_there() {
+    let after = snapshot(&[("0b", issue(volume("v1"), Severity::Bad))]);
+    let mut staged = after.clone();
+    let volume = staged.volumes.get_mut("v1").expect("there");
+    volume.pods.clear();
+    volume.pv_uses[0].namespaces.clear();
+    assert_eq!(
+        targets(Some(&staged), &after),
+        ["pod shop/web", "claim of pv1"]
+    );
+    let raised = detect_transitions(Some(&snapshot(&[])), &after, at(NOW));
+    let late = detect_transitions(Some(&staged), &after, at(NOW));
+    assert_eq!(raised[0].key, late[0].key, "no pod is warned twice");
+    assert_eq!(lines(Some(&after), &after), []);
+}
+
+#[test]
+fn new_trouble_comes_before_what_is_over() {
+    let old = issue(drive("d1"), Severity::Bad);
+    let before = snapshot(&[("0a", old.clone())]);
+    let mut after = with_cleared(snapshot(&[]), "0a", &old, NOW);
+    let raised = Issue {
+        reason: "DriveFailing".into(),
+        ..issue(volume("v1"), Severity::Bad)
+    };
+    after.issues.insert("0b".into(), raised);
+    assert_eq!(
+        targets(Some(&before), &after),
+        ["pod shop/web", "claim of pv1", "node"]
+    );
 }
 
 #[test]
@@ -372,7 +459,7 @@ fn the_same_issue_under_another_id_is_a_transition_only_when_it_worsens() {
     };
     assert_eq!(
         lines(Some(&before), &snapshot(&[("0b", other)]))
-            .last()
+            .first()
             .map(|(_, kind, _)| *kind),
         Some(StorageTransitionKind::Raised)
     );
