@@ -55,16 +55,14 @@ pub(crate) fn assess(
         active,
         subjects_with_findings: active.keys().map(|(subject, _)| subject).collect(),
         judgements: Vec::new(),
-        existing: BTreeSet::new(),
     };
     evaluator.evaluate_drives();
     let failing = evaluator.failing_drives();
     for (id, known) in &facts.volumes {
-        evaluator.evaluate_volume(Subject::Volume(id.clone()), known, &failing);
+        evaluator.evaluate_volume(&Subject::Volume(id.clone()), known, &failing);
     }
     evaluator.evaluate_devices();
     evaluator.evaluate_unclaimed_devices();
-    evaluator.clear_removed();
     evaluator.judgements
 }
 
@@ -110,7 +108,6 @@ struct Evaluator<'a> {
     /// A small set: a dozen rules look up each of hundreds of volumes.
     subjects_with_findings: BTreeSet<&'a Subject>,
     judgements: Vec<Judgement>,
-    existing: BTreeSet<Subject>,
 }
 
 impl Evaluator<'_> {
@@ -148,7 +145,6 @@ impl Evaluator<'_> {
             for reason in Reason::ALL {
                 self.push(&subject, *reason, input.verdict(*reason));
             }
-            self.existing.insert(subject);
         }
     }
 
@@ -206,7 +202,7 @@ impl Evaluator<'_> {
 
     fn evaluate_volume(
         &mut self,
-        subject: Subject,
+        subject: &Subject,
         known: &KnownVolume,
         failing_drives: &BTreeMap<DriveId, DriveFailure>,
     ) {
@@ -214,12 +210,11 @@ impl Evaluator<'_> {
             let input = VolumeInput {
                 context: self.context,
                 known,
-                active: self.severity(&subject, *reason),
+                active: self.severity(subject, *reason),
                 failing_drives,
             };
-            self.push(&subject, *reason, input.verdict(*reason));
+            self.push(subject, *reason, input.verdict(*reason));
         }
-        self.existing.insert(subject);
     }
 
     /// Layers that carry no volume are reported under their own name. A layer whose state query
@@ -256,7 +251,6 @@ impl Evaluator<'_> {
                     },
                 );
             }
-            self.existing.insert(subject);
         }
     }
 
@@ -269,7 +263,6 @@ impl Evaluator<'_> {
             if self.facts.device(name).is_none() {
                 continue;
             }
-            self.existing.insert(subject.clone());
             for (reason, verdict) in filesystem::device(self.context, name) {
                 let verdict = if reason == Reason::FilesystemCorrupted {
                     merge(verdict, self.corruption_from_checks(name))
@@ -289,7 +282,6 @@ impl Evaluator<'_> {
             }
             let verdict = self.corruption_from_checks(name);
             self.push(&subject, Reason::FilesystemCorrupted, verdict);
-            self.existing.insert(subject);
         }
     }
 
@@ -309,29 +301,6 @@ impl Evaluator<'_> {
             Some(Verdict::Clear)
         } else {
             checks::device(self.facts, name)
-        }
-    }
-
-    /// Clears findings of subjects that a good reading removed from the facts. A reading that is
-    /// still awaited, or that failed, removes nothing.
-    fn clear_removed(&mut self) {
-        let (facts, active) = (self.facts, self.active);
-        let (Some(inventory), Some(_), true, None) = (
-            facts.inventory.value(),
-            facts.mounts.value(),
-            facts.settled(),
-            facts.kubelet.error(),
-        ) else {
-            return;
-        };
-        for (subject, reason) in active.keys() {
-            // A layer's state is read after the scan that lists it: until then, the listed device
-            // is enough to keep its findings.
-            let is_device =
-                matches!(subject, Subject::Device(name) if inventory.devices.contains_key(name));
-            if !is_device && !self.existing.contains(subject) {
-                self.push(subject, *reason, Some(Verdict::Clear));
-            }
         }
     }
 }

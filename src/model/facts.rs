@@ -33,6 +33,7 @@ use crate::model::facts::probes::{ProbedMount, Probes};
 use crate::model::facts::raid_controllers::RaidControllers;
 use crate::model::facts::smart::SmartReadings;
 use crate::model::failure_domain;
+use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::MountTable;
@@ -293,6 +294,24 @@ impl Facts {
             }
         }
         stored
+    }
+
+    /// The subject is certainly absent: its findings no longer apply. A reading that is still
+    /// awaited, or that failed, removes nothing. A layer's state is read after the scan that lists
+    /// it: until then, the listed device is enough.
+    pub(crate) fn is_removed(&self, subject: &Subject) -> bool {
+        let Some(inventory) = self.inventory.value().filter(|_| self.settled()) else {
+            return false;
+        };
+        match subject {
+            Subject::Drive(id) => !self.drives.contains_key(id),
+            Subject::Device(name) => !inventory.devices.contains_key(name),
+            Subject::Volume(id) => {
+                self.mounts.value().is_some()
+                    && self.kubelet.error().is_none()
+                    && !self.volumes.contains_key(id)
+            }
+        }
     }
 
     /// Restores volumes from before a restart, in the same boot, and observes them again if devices

@@ -356,6 +356,8 @@ impl TestHost {
                 Verdict::Unknown { .. } => {}
             }
         }
+        self.active
+            .retain(|(subject, _), _| !self.facts.is_removed(subject));
         judgements
     }
 

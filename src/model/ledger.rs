@@ -126,7 +126,7 @@ impl Ledger {
             match verdict {
                 Verdict::Unknown { .. } => {}
                 Verdict::Clear => {
-                    transitions.extend(self.clear(&subject, reason, "seen to be over", now))
+                    transitions.extend(self.clear(&subject, reason, "the condition is over", now))
                 }
                 Verdict::Raised(raised) => {
                     transitions.extend(self.raise(subject, reason, raised, now))
@@ -149,7 +149,14 @@ impl Ledger {
             .cloned()
             .collect();
         keys.iter()
-            .filter_map(|(subject, reason)| self.clear(subject, *reason, "no longer here", now))
+            .filter_map(|(subject, reason)| {
+                self.clear(
+                    subject,
+                    *reason,
+                    "no longer applicable: it is not here any more",
+                    now,
+                )
+            })
             .collect()
     }
 

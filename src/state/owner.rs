@@ -405,7 +405,7 @@ impl Owner {
         let facts = &self.facts;
         transitions.extend(
             self.ledger
-                .clear_subjects(|subject| is_removed(facts, subject), now),
+                .clear_subjects(|subject| facts.is_removed(subject), now),
         );
         self.ledger.prune(rules.history, now);
         let settled = self.snapshots.borrow().settled
@@ -497,22 +497,6 @@ fn smart_targets(facts: &Facts, ledger: &Ledger) -> Vec<SmartTarget> {
         })
         .collect();
     facts.smart_targets(&|drive| suspect.contains(drive))
-}
-
-/// The subject is certainly absent. After a failure of its source, a subject is not removed.
-fn is_removed(facts: &Facts, subject: &Subject) -> bool {
-    let Some(inventory) = facts.inventory.value().filter(|_| facts.settled()) else {
-        return false;
-    };
-    match subject {
-        Subject::Drive(id) => !facts.drives.contains_key(id),
-        Subject::Device(name) => !inventory.devices.contains_key(name),
-        Subject::Volume(id) => {
-            facts.mounts.value().is_some()
-                && facts.kubelet.error().is_none()
-                && !facts.volumes.contains_key(id)
-        }
-    }
 }
 
 /// Sends a value only if it differs from the last one.

@@ -56,7 +56,7 @@ fn cleared(number: i64) -> Finding {
         acknowledged: None,
         cleared: Some(Clearance {
             time: at(99),
-            why: "seen to be over".to_owned(),
+            why: "the condition is over".to_owned(),
         }),
         ..finding(number)
     }
