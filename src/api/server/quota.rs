@@ -1,7 +1,6 @@
 //! Quotas per uid for a bounded resource (connections, watches, bytes): a total limit, a limit per
 //! uid, and a separate share for root, which other uids cannot use up.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -54,7 +53,8 @@ pub(crate) struct UidQuota {
 
 #[derive(Debug, Default)]
 struct Held {
-    by_uid: HashMap<Option<u32>, usize>,
+    /// Only uids that hold something: few, so a list is faster than a map.
+    by_uid: Vec<(Option<u32>, usize)>,
     /// The sum of all uids but 0, whose share is not in the total.
     others: usize,
 }
@@ -66,17 +66,25 @@ impl Held {
     }
 
     fn set(&mut self, uid: Option<u32>, amount: usize) {
-        let before = match amount {
-            0 => self.by_uid.remove(&uid),
-            amount => self.by_uid.insert(uid, amount),
+        let position = self.by_uid.iter().position(|(held, _)| *held == uid);
+        let before = match position {
+            Some(at) if amount == 0 => self.by_uid.swap_remove(at).1,
+            Some(at) => std::mem::replace(&mut self.by_uid[at].1, amount),
+            None => {
+                if amount > 0 {
+                    self.by_uid.push((uid, amount));
+                }
+                0
+            }
         };
         if uid != Some(0) {
-            self.others = self.others - before.unwrap_or(0) + amount;
+            self.others = self.others - before + amount;
         }
     }
 
     fn of(&self, uid: Option<u32>) -> usize {
-        self.by_uid.get(&uid).copied().unwrap_or(0)
+        let held = self.by_uid.iter().find(|(held, _)| *held == uid);
+        held.map_or(0, |(_, amount)| *amount)
     }
 }
 
@@ -115,6 +123,9 @@ impl QuotaPermit {
 
     /// False, without a change, when the quota does not allow a larger amount.
     pub(crate) fn resize(&mut self, amount: usize) -> bool {
+        if amount == self.amount {
+            return true;
+        }
         let mut held = Held::lock(&self.quota.held);
         let own = held.of(self.uid) - self.amount + amount;
         let within_total =
