@@ -166,7 +166,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "csi_volumes_of_a_volume_group_have_the_findings_of_their_drive",
         breaks: &[drives::NVME_POOL],
-        limit: Duration::from_secs(300),
+        limit: Duration::from_secs(600),
         run: lab::csi::a_pool_of_logical_volumes,
     },
     Scenario {

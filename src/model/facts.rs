@@ -203,6 +203,11 @@ impl Facts {
         time.checked_add(self.wall_offset).unwrap_or(time)
     }
 
+    /// For messages: to the second.
+    pub(crate) fn wall_text(&self, time: Timestamp) -> String {
+        format!("{:.0}", self.wall_time(time))
+    }
+
     /// The last good scan.
     pub(crate) fn inventory(&self) -> Option<&Inventory> {
         self.shared_inventory().map(AsRef::as_ref)

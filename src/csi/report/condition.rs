@@ -7,8 +7,11 @@
 
 use crate::csi::limits;
 use crate::csi::report::event::camel_case;
-use crate::csi::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity};
+use crate::csi::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity, Subject};
 use crate::csi::report::{DaemonView, Outage};
+
+/// The finding of a volume whose drive has one.
+const DRIVE_FAILING: &str = "DriveFailing";
 
 pub(crate) const CONDITION_TYPE: &str = "StorageHealthy";
 
@@ -73,24 +76,13 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
             .filter(|(n, _)| *n > 0)
             .map(|(n, word)| format!("{n} {word}"))
             .collect();
-        let each: Vec<String> = counted
-            .iter()
-            .map(|issue| {
-                format!(
-                    "{}: {}: {}",
-                    issue.reason,
-                    snapshot.display_name(&issue.subject),
-                    issue.message
-                )
-            })
-            .collect();
         return StorageCondition {
             status: ConditionStatus::False,
             reason: camel_case(&worst.reason),
             message: sanitized(&format!(
                 "{}: {}{}",
                 numbers.join(", "),
-                each.join("; "),
+                lines(snapshot, &counted).join("; "),
                 unknown_health_list(snapshot)
             )),
         };
@@ -141,6 +133,46 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
             unknown("HealthUnknown", whys.trim_start_matches("; "))
         }
     }
+}
+
+/// One line for each drive and volume: its worst finding, then the reasons of the others. Volumes
+/// that only share the failure of their drive are a number.
+fn lines(snapshot: &NodeSnapshot, counted: &[&Issue]) -> Vec<String> {
+    let has_drive = counted
+        .iter()
+        .any(|issue| matches!(issue.subject, Subject::Drive(_)));
+    let (shared, own): (Vec<&Issue>, Vec<&Issue>) = counted
+        .iter()
+        .copied()
+        .partition(|issue| has_drive && issue.reason == DRIVE_FAILING);
+    let mut lines = Vec::new();
+    for (at, issue) in own.iter().enumerate() {
+        let is_same = |other: &&&Issue| other.subject == issue.subject;
+        if own[..at].iter().any(|other| is_same(&other)) {
+            continue;
+        }
+        let others: Vec<&str> = own[at + 1..]
+            .iter()
+            .filter(is_same)
+            .map(|other| other.reason.as_str())
+            .collect();
+        let others = match others.as_slice() {
+            [] => String::new(),
+            others => format!(" (and {})", others.join(", ")),
+        };
+        lines.push(format!(
+            "{}: {}: {}{others}",
+            issue.reason,
+            snapshot.display_name(&issue.subject),
+            issue.text()
+        ));
+    }
+    match shared.len() {
+        0 => {}
+        1 => lines.push("1 volume on a failing drive".to_owned()),
+        count => lines.push(format!("{count} volumes on failing drives")),
+    }
+    lines
 }
 
 /// Drives and volumes of unknown health, each with its reason.

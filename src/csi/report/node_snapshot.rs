@@ -224,12 +224,37 @@ impl NodeSnapshot {
     }
 }
 
+/// `drive ID (NAME) failed` and `drive ID (NAME): it fails`: what follows the name.
+fn without_drive_name<'a>(message: &'a str, id: &str) -> &'a str {
+    let after_id = message
+        .strip_prefix("drive ")
+        .and_then(|rest| rest.strip_prefix(id));
+    let Some(rest) = after_id else { return message };
+    let rest = match rest
+        .strip_prefix(" (")
+        .and_then(|rest| rest.split_once(')'))
+    {
+        Some((_, rest)) => rest,
+        None => rest,
+    };
+    rest.trim_start_matches(':').trim_start()
+}
+
 /// Finding ids are hexadecimal digits.
 fn state_issue_id(volume: &str) -> String {
     format!("state of {volume}")
 }
 
 impl Issue {
+    /// The message for use after the subject's name. The daemon's messages about a drive begin with
+    /// its id and kernel name.
+    pub(crate) fn text(&self) -> &str {
+        match &self.subject {
+            Subject::Drive(id) => without_drive_name(&self.message, id),
+            Subject::Volume(_) | Subject::Device(_) => &self.message,
+        }
+    }
+
     fn from_finding(finding: wire::Finding) -> Option<(String, Issue)> {
         let (severity, status, since) = (
             severity_from_wire(finding.severity()),

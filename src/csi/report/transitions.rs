@@ -255,7 +255,7 @@ impl TransitionDetector<'_> {
                         let note = format!(
                             "{}: {}{}",
                             self.display_name(&issue.subject),
-                            issue.message,
+                            issue.text(),
                             self.since_text(issue)
                         );
                         let kind = StorageTransitionKind::Raised;
@@ -279,7 +279,7 @@ impl TransitionDetector<'_> {
         let note = format!(
             "{}: {words}{}{}",
             self.display_name(&issue.subject),
-            issue.message,
+            issue.text(),
             self.since_text(issue)
         );
         self.emit(
@@ -336,7 +336,7 @@ impl TransitionDetector<'_> {
             && !before.issues.contains_key(id)
             && !before.issues.values().any(|old| is_same_issue(old, issue))
         {
-            let note = format!("{}: {}", self.display_name(&issue.subject), issue.message);
+            let note = format!("{}: {}", self.display_name(&issue.subject), issue.text());
             let kind = StorageTransitionKind::Raised;
             let key = self.key(id, issue);
             self.emit(key, &issue.subject, kind, &issue.reason, &note, transitions);
@@ -345,7 +345,7 @@ impl TransitionDetector<'_> {
             "{}: cleared, {}. It was: {}",
             self.display_name(&issue.subject),
             cleared.why,
-            issue.message
+            issue.text()
         );
         self.emit(
             format!("{id} cleared"),
@@ -366,7 +366,7 @@ impl TransitionDetector<'_> {
         let note = format!(
             "{}: cleared. It was: {}",
             self.display_name(&issue.subject),
-            issue.message
+            issue.text()
         );
         let key = match issue.since {
             Some(_) => format!("{id} cleared"),

@@ -233,7 +233,7 @@ pub(crate) fn summarize(context: Context, tally: &ErrorTally) -> String {
     };
     format!(
         "{incidents} in {records}{more}, last at {}{sectors}",
-        context.facts.wall_time(tally.last.time)
+        context.facts.wall_text(tally.last.time)
     )
 }
 

@@ -143,7 +143,7 @@ fn worst_layer(
         if let Some(stuck) = layer.stuck.as_ref().filter(|_| relevant) {
             why.get_or_insert(format!(
                 "the state of {name} has been asked for since {} without an answer",
-                facts.wall_time(stuck.since)
+                facts.wall_text(stuck.since)
             ));
         }
     }

@@ -234,7 +234,7 @@ pub(crate) fn not_accessible(input: &VolumeInput) -> Option<Verdict> {
             continue;
         };
         if let Some(stuck) = &probe.stuck {
-            let since = facts.wall_time(stuck.since);
+            let since = facts.wall_text(stuck.since);
             why.get_or_insert(format!(
                 "the probe of {path} has been pending since {since}"
             ));

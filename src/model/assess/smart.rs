@@ -174,7 +174,7 @@ fn raise(
     // A fixed time and not an age: a message with an age would change at each assessment.
     let asleep = match &smart.outcome {
         Some((_, SmartOutcome::Standby { .. })) => {
-            let at = facts.wall_time(at);
+            let at = facts.wall_text(at);
             format!(" (as of {at}; the drive is in standby and is not woken)")
         }
         _ => String::new(),
@@ -204,7 +204,7 @@ fn timed_out(smart: &SmartFacts, known: &KnownDrive, facts: &Facts) -> Option<Ve
             let waiting = function.map(|function| format!(", waiting in {function}"));
             let text = format!(
                 "smartctl has not returned since {} and cannot be killed{}",
-                facts.wall_time(stuck.since),
+                facts.wall_text(stuck.since),
                 waiting.unwrap_or_default()
             );
             (stuck.since, text)

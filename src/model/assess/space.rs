@@ -3,7 +3,9 @@
 use jiff::Timestamp;
 
 use crate::model::assess::reason_rules::VolumeInput;
-use crate::model::assess::text::{BAD, SUSPECT, evidence, format_bytes, percent, raised, unknown};
+use crate::model::assess::text::{
+    BAD, SUSPECT, evidence, format_bytes, format_share, percent, raised, unknown,
+};
 use crate::model::finding::{Evidence, Severity, Verdict};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
@@ -29,8 +31,9 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
     }
     let half = half_of(total, policy.raise_percent).min(policy.raise_bytes / 2);
     let bad = left == 0 || (input.active == Some(Severity::Bad) && left < half);
+    let share = format_share(left, share);
     let (left, total) = (format_bytes(left), format_bytes(total));
-    let message = format!("{left} of {total} ({share} %) left at {path}");
+    let message = format!("{left} of {total} ({share}) left at {path}");
     let clears = format!(
         "{} % or {} are available",
         policy.clear_percent,
@@ -66,7 +69,8 @@ pub(crate) fn out_of_inodes(input: &VolumeInput) -> Option<Verdict> {
     }
     let half = half_of(total, policy.raise_inodes_percent);
     let bad = left == 0 || (input.active == Some(Severity::Bad) && left < half);
-    let message = format!("{left} of {total} inodes ({share} %) left at {path}");
+    let share = format_share(left, share);
+    let message = format!("{left} of {total} inodes ({share}) left at {path}");
     let clears = format!("{} % of the inodes are free", policy.clear_inodes_percent);
     let proof = vec![statfs_evidence(path, at, usage)];
     raised(
@@ -124,7 +128,7 @@ fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<MeasuredUsage<'a>,
         let why = match (&probe.stuck, &probe.result) {
             (Some(stuck), _) => Some(format!(
                 "the probe of {path} has been pending since {}",
-                facts.wall_time(stuck.since)
+                facts.wall_text(stuck.since)
             )),
             (None, Observation::Ok { value, .. }) => value
                 .statfs

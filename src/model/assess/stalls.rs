@@ -34,7 +34,7 @@ pub(crate) fn volume_probe(input: &VolumeInput) -> Option<Verdict> {
         };
         let message = format!(
             "a probe of {path}{via} has been pending since {}: programs that use the volume hang too",
-            facts.wall_time(stuck.since)
+            facts.wall_text(stuck.since)
         );
         return timed_out(facts, message, format!("probe {}", stuck.path), stuck);
     }
@@ -62,7 +62,7 @@ pub(crate) fn layer_probe(facts: &Facts, name: &str, layer: &LayerFacts) -> Opti
     if let Some(stuck) = &layer.stuck {
         let message = format!(
             "a query of the state of {name} has been pending since {}: the device is suspended, or its I/O hangs",
-            facts.wall_time(stuck.since)
+            facts.wall_text(stuck.since)
         );
         return timed_out(facts, message, format!("state of {name}"), stuck);
     }
@@ -85,7 +85,7 @@ fn timed_out(
         .map(|function| format!(", waiting in {function}"));
     let text = format!(
         "pending since {}{}",
-        facts.wall_time(stuck.since),
+        facts.wall_text(stuck.since),
         waiting.unwrap_or_default()
     );
     let proof = vec![evidence(source, stuck.since, text)];
@@ -133,7 +133,7 @@ pub(crate) fn io_stalled(input: &VolumeInput) -> Option<Verdict> {
     ];
     let message = format!(
         "{name}, the device of the volume, has I/O in flight and has completed none since {}",
-        facts.wall_time(since)
+        facts.wall_text(since)
     );
     let clears = "the device completes I/O again, or has none in flight";
     raised(INACCESSIBLE, message, proof, clears, Some(since))

@@ -107,6 +107,14 @@ pub(crate) fn percent(part: u64, whole: u64) -> Option<u64> {
     (whole > 0).then(|| (u128::from(part) * 100 / u128::from(whole)) as u64)
 }
 
+/// `12 %`, `less than 1 %`.
+pub(crate) fn format_share(part: u64, percent: u64) -> String {
+    match percent {
+        0 if part > 0 => "less than 1 %".to_owned(),
+        percent => format!("{percent} %"),
+    }
+}
+
 /// The first few items, and the number of the others.
 pub(crate) fn join_limited<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();

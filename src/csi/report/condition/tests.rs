@@ -52,6 +52,30 @@ fn the_condition_is_false_with_the_worst_reason_and_lists_all_issues() {
 }
 
 #[test]
+fn the_message_has_one_line_a_drive_and_counts_the_volumes_on_failing_drives() {
+    let of_drive = |reason: &str, severity| Issue {
+        reason: reason.into(),
+        message: format!("drive d1 (sda): {reason} in words"),
+        ..issue(drive("d1"), severity)
+    };
+    let of_volume = |id: &str| Issue {
+        reason: "DriveFailing".into(),
+        ..issue(volume(id), Severity::Bad)
+    };
+    let condition = condition_of(snapshot(&[
+        ("0a", of_drive("SmartFailing", Severity::Bad)),
+        ("0b", of_drive("PendingSectors", Severity::Suspect)),
+        ("0c", of_volume("v1")),
+        ("0d", of_volume("fs:root")),
+    ]));
+    assert_eq!(
+        condition.message,
+        "3 bad, 1 suspect: SmartFailing: drive sda: SmartFailing in words (and PendingSectors); \
+         2 volumes on failing drives"
+    );
+}
+
+#[test]
 fn of_equally_bad_issues_the_drive_is_the_reason_and_not_its_volumes() {
     let of_volume = Issue {
         reason: "DriveFailing".into(),

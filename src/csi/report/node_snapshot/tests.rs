@@ -1,5 +1,20 @@
 use super::*;
 
+#[test]
+fn the_text_of_an_issue_does_not_name_its_drive_again() {
+    for (message, text) in [
+        ("drive naa.5 (sda) could not read", "could not read"),
+        ("drive naa.5 (sda): It fails (soon)", "It fails (soon)"),
+        ("drive naa.5 is missing", "is missing"),
+        (
+            "the cable of drive naa.5 (sda)",
+            "the cable of drive naa.5 (sda)",
+        ),
+    ] {
+        assert_eq!(without_drive_name(message, "naa.5"), text);
+    }
+}
+
 fn event(change: Change, item: Item) -> wire::WatchEvent {
     wire::WatchEvent {
         change: change.into(),
