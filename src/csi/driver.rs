@@ -26,6 +26,8 @@ pub(crate) struct Driver {
     pub health_api: HealthApi,
     /// Whether ControllerPublishVolume and ControllerExpandVolume are announced.
     pub controller_publish: bool,
+    /// Whether ListVolumes lists no volumes.
+    pub list_nothing: bool,
     pub agent: Agent,
 }
 

@@ -60,6 +60,7 @@ pub(crate) async fn run(
         node_id,
         health_api: options.health_api,
         controller_publish: options.controller_publish,
+        list_nothing: options.list_nothing,
         agent: agent.clone(),
     });
     tracing::info!(

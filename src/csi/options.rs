@@ -85,6 +85,11 @@ pub struct Options {
     #[arg(long)]
     pub controller_publish: bool,
 
+    /// With --mode controller: ListVolumes lists nothing. For a health monitor that only watches
+    /// nodes: each node's own monitor lists its volumes
+    #[arg(long)]
+    pub list_nothing: bool,
+
     /// With --mode interposer, required: the socket of the real driver
     #[arg(long, value_name = "ENDPOINT")]
     pub upstream: Option<Endpoint>,
@@ -194,7 +199,7 @@ impl Options {
 
     /// The flags of single modes: whether the flag is given, the modes that use it, and whether
     /// these modes require it.
-    fn mode_flags(&self) -> [(&'static str, bool, &'static [Mode], bool); 5] {
+    fn mode_flags(&self) -> [(&'static str, bool, &'static [Mode], bool); 6] {
         use Mode::{Controller, Driver, Interposer, Registrar};
         [
             (
@@ -216,6 +221,7 @@ impl Options {
                 &[Driver, Controller],
                 false,
             ),
+            ("--list-nothing", self.list_nothing, &[Controller], false),
             (
                 "--podmon-endpoint",
                 self.podmon_endpoint.is_some(),

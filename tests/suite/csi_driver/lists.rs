@@ -36,6 +36,19 @@ async fn ids(shim: &Shim, max_entries: i32) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_controller_that_lists_nothing_still_announces_lists() {
+    let shim = Shim::start(&["--mode=controller", "--list-nothing"]).await;
+    assert_eq!(ids(&shim, 0).await, [""; 0]);
+    let capabilities = shim
+        .controller()
+        .controller_get_capabilities(wire::ControllerGetCapabilitiesRequest {})
+        .await
+        .expect("capabilities")
+        .into_inner();
+    assert!(capabilities.capabilities.len() > 1);
+}
+
+#[tokio::test]
 async fn volumes_are_listed_completely_with_any_page_size_and_their_conditions() {
     let shim = Shim::start(&[]).await;
     let all: Vec<String> = (0..23).map(|n| format!("dv-{n:02}")).collect();
