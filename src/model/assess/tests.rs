@@ -1,5 +1,6 @@
 mod checks;
 mod errors;
+mod evidence;
 mod layers;
 mod mounted;
 mod properties;

@@ -3,7 +3,7 @@
 //! In: the mounts of volumes, results of probes. Out: the last result of each mount, with the last
 //! measured usage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -27,6 +27,7 @@ pub(crate) struct Probes {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbedMount {
+    pub id: u32,
     pub dev: DevNo,
     pub volume: VolumeId,
     pub filesystem: String,
@@ -39,6 +40,8 @@ pub(crate) struct ProbeFacts {
     /// The last measured usage, with its time. It is shown, marked stale, while probes fail.
     pub usage: Option<(Usage, Timestamp)>,
     pub stuck: Option<StuckProbe>,
+    /// A probe of this mount has been answered, in this run or in an earlier one.
+    pub answered: bool,
 }
 
 impl Probes {
@@ -55,8 +58,16 @@ impl Probes {
         self.results.values().filter(stuck).count()
     }
 
-    pub(super) fn restore_mounts(&mut self, mounts: BTreeMap<HostPath, ProbedMount>) {
+    /// `answered`: which of them had been probed with an answer.
+    pub(super) fn restore_mounts(
+        &mut self,
+        mounts: BTreeMap<HostPath, ProbedMount>,
+        answered: BTreeSet<HostPath>,
+    ) {
         self.restored = mounts;
+        for path in answered {
+            self.results.entry(path).or_default().answered = true;
+        }
     }
 
     /// Before the first update of the volumes: uses the mounts from before the restart.
@@ -85,17 +96,24 @@ impl Probes {
         set_stuck(&mut self.results.entry(path).or_default().stuck, stuck)
     }
 
-    pub(super) fn apply(&mut self, path: HostPath, seen: Observation<MountProbe>) -> Urgency {
+    /// Returns what changed, and whether it is the first answer of this mount.
+    pub(super) fn apply(
+        &mut self,
+        path: HostPath,
+        seen: Observation<MountProbe>,
+    ) -> (Urgency, bool) {
         // A result for an unmounted mount does not describe the current one.
         if !self.mounts.contains_key(&path) {
-            return Urgency::Nothing;
+            return (Urgency::Nothing, false);
         }
         let known = self.results.entry(path).or_default();
         let ProbeFacts {
             result,
             usage,
             stuck,
+            answered,
         } = known;
+        let mut is_first = false;
         let mut change = match (&*result, &seen) {
             (Observation::Ok { value: before, .. }, Observation::Ok { value: after, .. })
                 if before == after =>
@@ -122,12 +140,17 @@ impl Probes {
             if stuck.take().is_some() {
                 change = Urgency::Immediate;
             }
-            if let Ok(measured) = value.statfs {
+            // A filesystem that shows no size at all is not measured: FUSE answers like this to
+            // those whom it does not serve (fuse_statfs(), fs/fuse/inode.c).
+            if let Ok(measured) = value.statfs
+                && measured.total_bytes > 0
+            {
                 *usage = Some((measured, *at));
             }
+            is_first = !std::mem::replace(answered, true);
         }
         *result = seen;
-        change
+        (change, is_first)
     }
 
     #[cfg(test)]
