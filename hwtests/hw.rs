@@ -11,6 +11,7 @@ mod counters;
 mod csi;
 mod daemon;
 mod device_failures;
+mod first_probe;
 mod freeze;
 mod fs_errors;
 mod kernel_errors;

@@ -63,6 +63,8 @@ pub struct Arguments {
     pub config: PathBuf,
     pub kubelet_root: PathBuf,
     pub log: PathBuf,
+    /// A program and its arguments, to which the daemon's command line is appended.
+    pub through: Vec<String>,
 }
 
 impl Arguments {
@@ -78,6 +80,7 @@ impl Arguments {
             config,
             kubelet_root: testbed.kubelet.root().to_owned(),
             log: testbed.path("daemon.log"),
+            through: Vec::new(),
         }
     }
 
@@ -88,7 +91,10 @@ impl Arguments {
             .append(true)
             .open(&self.log)
             .expect("the log");
-        Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+        let mut words = self.through.iter().map(String::as_str);
+        let mut words = words.by_ref().chain([env!("CARGO_BIN_EXE_diskvitalsd")]);
+        Command::new(words.next().expect("a program"))
+            .args(words)
             .arg("--socket")
             .arg(&self.socket)
             .arg("--agent-socket")

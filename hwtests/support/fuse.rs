@@ -164,6 +164,11 @@ pub struct FuseServer {
 impl FuseServer {
     /// Mounts at `at` a filesystem whose file `disk.img` has the content of `backing`.
     pub fn mount(at: &Path, backing: &Path) -> FuseServer {
+        FuseServer::mount_from("dvhw", at, backing)
+    }
+
+    /// The same with this source in the mount table.
+    pub fn mount_from(source: &str, at: &Path, backing: &Path) -> FuseServer {
         std::fs::create_dir_all(at).expect("the mount point");
         let content = File::options()
             .read(true)
@@ -181,7 +186,7 @@ impl FuseServer {
             device.as_raw_fd()
         );
         mount(
-            Some("dvhw"),
+            Some(source),
             at,
             Some("fuse.dvhw"),
             MsFlags::MS_NOSUID | MsFlags::MS_NODEV,

@@ -13,7 +13,7 @@ use crate::api::{API_REVISION, wire};
 use crate::host::clock;
 use crate::model::advice::{Action, Advice};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
-use crate::model::finding::{Evidence, Finding, Health, Severity, Status, Subject};
+use crate::model::finding::{Evidence, Finding, Health, Severity, Status, Subject, UnknownCause};
 use crate::model::ids::FindingId;
 use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
 use crate::model::kernel_log::event::Line;
@@ -144,6 +144,7 @@ pub(crate) fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         missing_since,
         health: health(drive.health),
         health_unknown_why: drive.health_unknown_why.clone(),
+        health_unknown_cause: unknown_cause(drive.health_unknown_cause),
         findings: findings(snapshot, &drive.findings),
         maintenance: drive.maintenance,
         volume_ids: strings(&drive.volumes),
@@ -264,6 +265,7 @@ pub(crate) fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
         usage,
         health: health(volume.health),
         health_unknown_why: volume.health_unknown_why.clone(),
+        health_unknown_cause: unknown_cause(volume.health_unknown_cause),
         csi_status: match volume.csi_status {
             CsiStatus::Published => wire::CsiStatus::Published,
             CsiStatus::Staged => wire::CsiStatus::Staged,
@@ -286,9 +288,9 @@ pub(crate) fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
             UsageStatus::Failed => wire::UsageStatus::Failed,
         }
         .into(),
-        condition: Some(wire::Condition {
-            abnormal: volume.condition.abnormal,
-            message: volume.condition.message.clone(),
+        condition: volume.condition.as_ref().map(|condition| wire::Condition {
+            abnormal: condition.abnormal,
+            message: condition.message.clone(),
         }),
         findings: findings(snapshot, &volume.findings),
         first_seen: Some(time(volume.first_seen)),
@@ -368,6 +370,16 @@ pub(crate) fn health(health: Health) -> i32 {
         Health::Suspect => wire::Health::Suspect,
         Health::Bad => wire::Health::Bad,
         Health::Unknown => wire::Health::Unknown,
+    }
+    .into()
+}
+
+fn unknown_cause(cause: Option<UnknownCause>) -> i32 {
+    match cause {
+        None => wire::UnknownCause::Unspecified,
+        Some(UnknownCause::Failed) => wire::UnknownCause::Failed,
+        Some(UnknownCause::Pending) => wire::UnknownCause::Pending,
+        Some(UnknownCause::Asleep) => wire::UnknownCause::Asleep,
     }
     .into()
 }

@@ -11,6 +11,7 @@ use crate::api::client::{Client, ClientError};
 use crate::api::wire as daemon;
 use crate::csi::agent::Agent;
 use crate::csi::health::{self, HealthStatus, VolumeHealth};
+use crate::csi::health_client::probed_volume;
 use crate::csi::options::HealthApi;
 use crate::csi::topology::Topology;
 use crate::csi::validate::volume_not_found;
@@ -79,12 +80,15 @@ impl Driver {
         }
     }
 
-    /// The answer of CSI 1.12, if it is enabled.
+    /// The answer of CSI 1.12, if it is enabled and known.
     pub(crate) fn wire_condition(&self, health: VolumeHealth) -> Option<wire::VolumeCondition> {
-        let health::VolumeCondition { abnormal, message } = health.condition;
-        self.health_api
-            .includes_condition()
-            .then_some(wire::VolumeCondition { abnormal, message })
+        let condition = health
+            .condition
+            .filter(|_| self.health_api.includes_condition());
+        condition.map(|condition| wire::VolumeCondition {
+            abnormal: condition.abnormal,
+            message: condition.message,
+        })
     }
 
     /// A volume in the answers of the Controller service.
@@ -115,7 +119,7 @@ async fn fetch_health(
     driver: String,
     id: String,
 ) -> Result<VolumeHealth, ClientError> {
-    match client.volume_by_handle(&driver, &id).await {
+    match probed_volume(&client, &driver, &id).await {
         Ok(volume) => Ok(health::of_volume(&volume)),
         Err(ClientError::Rejected(status)) if status.code() == Code::NotFound => client
             .provisioned_volume(&id)

@@ -69,8 +69,9 @@ pub struct VolumeHealth {
     /// The worst status is first; at most [`MAX_STATUSES`]. An empty list means healthy. Unknown
     /// health is therefore an error of the call.
     pub statuses: Result<Vec<HealthStatus>, HealthUnknown>,
-    /// While health is unknown: the last known condition, with a message that states this.
-    pub condition: VolumeCondition,
+    /// While health is unknown: the last known condition, with a message that states this. None if
+    /// there is none.
+    pub condition: Option<VolumeCondition>,
     /// The drives belong to this node: if this node cannot reach them, no node can.
     pub local: bool,
 }
@@ -98,7 +99,7 @@ impl VolumeHealth {
 pub(crate) fn of_volume(volume: &wire::Volume) -> VolumeHealth {
     let condition = condition(volume);
     VolumeHealth {
-        statuses: statuses(volume, &condition),
+        statuses: statuses(volume, condition.as_ref()),
         condition,
         local: !volume.remote,
     }
@@ -113,26 +114,21 @@ pub(crate) fn state_status(volume: &wire::Volume) -> Option<HealthStatus> {
     );
     // While health is unknown, the condition is the last known one. Without a status that names its
     // cause, the cause may have ended.
-    status_from_state(volume, &condition(volume))
+    status_from_state(volume, condition(volume).as_ref())
         .filter(|state| known || state.reason != NOT_HEALTHY)
 }
 
-fn condition(volume: &wire::Volume) -> VolumeCondition {
-    match &volume.condition {
-        Some(condition) => VolumeCondition {
-            abnormal: condition.abnormal,
-            message: limits::truncate_message(&condition.message).into_owned(),
-        },
-        None => VolumeCondition {
-            abnormal: false,
-            message: "not known yet".into(),
-        },
-    }
+fn condition(volume: &wire::Volume) -> Option<VolumeCondition> {
+    let condition = volume.condition.as_ref()?;
+    Some(VolumeCondition {
+        abnormal: condition.abnormal,
+        message: limits::truncate_message(&condition.message).into_owned(),
+    })
 }
 
 fn statuses(
     volume: &wire::Volume,
-    condition: &VolumeCondition,
+    condition: Option<&VolumeCondition>,
 ) -> Result<Vec<HealthStatus>, HealthUnknown> {
     match volume.health() {
         wire::Health::Good | wire::Health::Suspect | wire::Health::Bad => {}
@@ -162,13 +158,16 @@ const NOT_HEALTHY: &str = "NotHealthy";
 /// The status of a condition that is abnormal by a rule about states (csi status, operational
 /// status, usage). A volume that this node provides and cannot serve has no finding; other volumes
 /// may not have one yet.
-fn status_from_state(volume: &wire::Volume, condition: &VolumeCondition) -> Option<HealthStatus> {
+fn status_from_state(
+    volume: &wire::Volume,
+    condition: Option<&VolumeCondition>,
+) -> Option<HealthStatus> {
+    let condition = condition.filter(|condition| condition.abnormal)?;
     let (status, reason) = match (
         volume.operational_status(),
         volume.csi_status(),
         volume.usage_status(),
     ) {
-        _ if !condition.abnormal => return None,
         (wire::OperationalStatus::Missing, _, _) => {
             (HealthErrorType::Inaccessible, "DeviceMissing")
         }
@@ -201,13 +200,9 @@ fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
 pub(crate) fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> VolumeHealth {
     if volume.trouble.is_empty() && !volume.attachments.is_empty() && !just_attached {
         let why = "it is in use, but diskvitalsd does not list it; compare --driver-name with the daemon's name of the driver";
-        let condition = VolumeCondition {
-            abnormal: false,
-            message: format!("not known yet (unknown: {why})"),
-        };
         return VolumeHealth {
             statuses: Err(HealthUnknown(why.into())),
-            condition,
+            condition: None,
             local: true,
         };
     }
@@ -216,10 +211,10 @@ pub(crate) fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) ->
             "the volume is not staged or published yet and nothing is known against it".into();
         return VolumeHealth {
             statuses: Ok(Vec::new()),
-            condition: VolumeCondition {
+            condition: Some(VolumeCondition {
                 abnormal: false,
                 message,
-            },
+            }),
             local: true,
         };
     }
@@ -229,10 +224,10 @@ pub(crate) fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) ->
         &volume.trouble,
     );
     VolumeHealth {
-        condition: VolumeCondition {
+        condition: Some(VolumeCondition {
             abnormal: true,
             message: status.message.clone(),
-        },
+        }),
         statuses: Ok(vec![status]),
         local: true,
     }

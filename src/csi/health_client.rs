@@ -6,7 +6,7 @@
 
 use tonic::{Code, Status};
 
-use crate::api::client::Client;
+use crate::api::client::{Client, ClientError};
 use crate::api::wire as daemon;
 use crate::api::wire::witness_request::Call;
 use crate::csi::agent::Agent;
@@ -24,7 +24,7 @@ impl HealthSource for HealthClient {
     async fn health(&self, driver: &str, handle: &str) -> Result<VolumeHealth, HealthSourceError> {
         let found = self.agent.query(|client: Client| {
             let (driver, handle) = (driver.to_owned(), handle.to_owned());
-            async move { client.volume_by_handle(&driver, &handle).await }
+            async move { probed_volume(&client, &driver, &handle).await }
         });
         Ok(health::of_volume(&found.await.map_err(to_error)?))
     }
@@ -70,6 +70,22 @@ impl HealthSource for HealthClient {
         });
         answered.await.map_err(to_error)
     }
+}
+
+/// A volume of the daemon's snapshot. While its first probe is outstanding, the daemon is asked for
+/// it: the answer waits half a second at most (`GetUsage`).
+pub(crate) async fn probed_volume(
+    client: &Client,
+    driver: &str,
+    handle: &str,
+) -> Result<daemon::Volume, ClientError> {
+    let volume = client.volume_by_handle(driver, handle).await?;
+    if volume.health_unknown_cause() != daemon::UnknownCause::Pending {
+        return Ok(volume);
+    }
+    // Without figures, the volume's own health tells why.
+    let _ = client.usage(driver, handle, "").await;
+    client.volume_by_handle(driver, handle).await
 }
 
 fn to_request(driver: &str, passing: &LifecycleEvent) -> daemon::WitnessRequest {
@@ -165,10 +181,10 @@ mod tests {
                 status(HealthErrorType::DataLoss, "FilesystemCorrupted"),
                 status(HealthErrorType::Degraded, "DriveFailing"),
             ]),
-            condition: VolumeCondition {
+            condition: Some(VolumeCondition {
                 abnormal: true,
                 message: "corrupted".into(),
-            },
+            }),
             local: true,
         };
         assert_eq!(
@@ -198,7 +214,7 @@ mod tests {
             health.statuses,
             Err(HealthUnknown("smartctl does not answer".into()))
         );
-        assert!(!health.local && !health.condition.abnormal);
+        assert!(!health.local && !health.condition.expect("the last known one").abnormal);
     }
 
     #[test]

@@ -35,7 +35,7 @@ use crate::model::policy::Policy;
 use crate::model::reason::Reason;
 
 pub(crate) use checks::signals;
-pub(crate) use health::{health, health_unknown};
+pub(crate) use health::{health, health_unknown, is_first_look_outstanding};
 pub(crate) use text::{MAX_MESSAGE, truncate};
 
 /// The severity of each active finding.

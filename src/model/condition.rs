@@ -116,9 +116,9 @@ const UNKNOWN_SINCE: &str = " (unknown since ";
 /// FAILED, staging or target path not mounted, or not readable. Each cause has its sentence, worst
 /// first; at most 1,024 bytes.
 ///
-/// While health is UNKNOWN, the last known condition stays, with "(unknown since …: why)" added.
-/// Without one, the volume is not abnormal, and the message reports that its state is not known
-/// yet. `unknown` is the reason and its start; `previous` is the last result of this function.
+/// While health is UNKNOWN, the last known condition stays, with "(unknown since …: why)" added; None
+/// if there is none. `unknown` is the reason and its start; `previous` is the last result of this
+/// function.
 pub(crate) fn condition(
     facts: &VolumeFacts,
     findings: &[&Finding],
@@ -126,9 +126,9 @@ pub(crate) fn condition(
     statuses: Statuses,
     unknown: Option<(&str, Timestamp)>,
     previous: Option<&Condition>,
-) -> Condition {
+) -> Option<Condition> {
     if health == Health::Unknown {
-        return unknown_condition(unknown, previous);
+        return previous.map(|previous| unknown_condition(unknown, previous));
     }
     let mut adverse: Vec<&&Finding> = findings
         .iter()
@@ -174,15 +174,15 @@ pub(crate) fn condition(
         );
     }
     if causes.is_empty() {
-        return Condition {
+        return Some(Condition {
             abnormal: false,
             message: normal_message(facts, statuses),
-        };
+        });
     }
-    Condition {
+    Some(Condition {
         abnormal: true,
         message: join_causes(&causes),
-    }
+    })
 }
 
 /// As many whole sentences as fit; the first is cut if it alone is too long.
@@ -214,20 +214,10 @@ fn normal_message(facts: &VolumeFacts, statuses: Statuses) -> String {
     format!("the volume is {what} and nothing is known against it")
 }
 
-fn unknown_condition(
-    unknown: Option<(&str, Timestamp)>,
-    previous: Option<&Condition>,
-) -> Condition {
+fn unknown_condition(unknown: Option<(&str, Timestamp)>, previous: &Condition) -> Condition {
     let (why, since) = match unknown {
         Some((why, since)) => (why, since.to_string()),
         None => ("a source has not answered", "now".to_owned()),
-    };
-    let Some(previous) = previous else {
-        let text = format!("not known yet{UNKNOWN_SINCE}{since}: {why})");
-        return Condition {
-            abnormal: false,
-            message: truncate(&text, MAX_MESSAGE),
-        };
     };
     // The start of the unknown state is added once and then stays.
     let (last, since) = match previous.message.split_once(UNKNOWN_SINCE) {

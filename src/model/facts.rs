@@ -150,6 +150,9 @@ pub struct StoredVolume {
     pub known: KnownVolume,
     /// Its mounts that can be probed, with the filesystem's device number.
     pub mounts: Vec<(HostPath, DevNo)>,
+    /// Which of them had been probed with an answer.
+    #[serde(default)]
+    pub answered: Vec<HostPath>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -264,17 +267,21 @@ impl Facts {
         self.inventory.is_answered() && self.mounts.is_answered() && self.kubelet.is_answered()
     }
 
+    /// Whether every drive below the volume is runtime-suspended: a probe would wake it.
+    pub(crate) fn is_asleep(&self, volume: &VolumeFacts) -> bool {
+        let is_asleep = |id: &DriveId| self.drives.get(id).is_some_and(|drive| drive.facts.asleep);
+        !volume.drive_ids.is_empty() && volume.drive_ids.iter().all(is_asleep)
+    }
+
     /// One target for each distinct mount of each mounted volume, sorted by path.
     pub(crate) fn probe_targets(&self) -> Vec<ProbeTarget> {
         let asleep = |volume: &VolumeId| {
             let known = self.volumes.get(volume);
-            let drives = known.map_or(&[][..], |known| &known.facts.drive_ids);
-            let is_asleep =
-                |id: &DriveId| self.drives.get(id).is_some_and(|drive| drive.facts.asleep);
-            !drives.is_empty() && drives.iter().all(is_asleep)
+            known.is_some_and(|known| self.is_asleep(&known.facts))
         };
         let target = |(path, target): (&HostPath, &ProbedMount)| ProbeTarget {
             path: path.clone(),
+            id: target.id,
             dev: target.dev,
             asleep: asleep(&target.volume),
             filesystem: target.filesystem.clone(),
@@ -283,11 +290,36 @@ impl Facts {
         self.probes.mounts().iter().map(target).collect()
     }
 
+    /// The mounts of volumes on a device that has completed no I/O for some seconds since the last
+    /// reading of the I/O counters.
+    pub(crate) fn newly_waiting_mounts(&self) -> Vec<HostPath> {
+        let waiting = self.disk_io.newly_waiting();
+        if waiting.is_empty() {
+            return Vec::new();
+        }
+        let is_waiting = |name: &String| {
+            let device = self.device(name);
+            device.is_some_and(|device| device.iostats && waiting.contains(&device.dev))
+        };
+        let volumes: BTreeSet<&VolumeId> = self
+            .volumes
+            .iter()
+            .filter(|(_, known)| known.facts.devices.iter().any(is_waiting))
+            .map(|(id, _)| id)
+            .collect();
+        let mounts = self.probes.mounts().iter();
+        mounts
+            .filter(|(_, target)| volumes.contains(&target.volume))
+            .map(|(path, _)| path.clone())
+            .collect()
+    }
+
     /// The volumes in the form that the store keeps.
     pub(crate) fn stored_volumes(&self) -> BTreeMap<VolumeId, StoredVolume> {
         let stored = |known: &KnownVolume| StoredVolume {
             known: known.clone(),
             mounts: Vec::new(),
+            answered: Vec::new(),
         };
         let volumes = self.volumes.iter();
         let mut stored: BTreeMap<VolumeId, StoredVolume> = volumes
@@ -296,6 +328,10 @@ impl Facts {
         for (path, target) in self.probes.mounts() {
             if let Some(volume) = stored.get_mut(&target.volume) {
                 volume.mounts.push((path.clone(), target.dev));
+                let known = self.probes.get(path);
+                if known.is_some_and(|probe| probe.answered) {
+                    volume.answered.push(path.clone());
+                }
             }
         }
         stored
@@ -328,18 +364,26 @@ impl Facts {
         now: Timestamp,
     ) {
         self.volumes_revision += 1;
-        let mut restored = BTreeMap::new();
-        for StoredVolume { known, mounts } in stored {
+        let mut restored_mounts = BTreeMap::new();
+        for StoredVolume {
+            known,
+            mounts,
+            answered,
+        } in stored
+        {
             let filesystem = known.facts.fs_type.clone().unwrap_or_default();
             let domains = failure_domain::of_volume(&known.facts);
             for (path, dev) in mounts {
                 let target = ProbedMount {
+                    // The mount table has it; until then, nothing is probed.
+                    id: 0,
                     dev,
                     volume: known.facts.id.clone(),
                     filesystem: filesystem.clone(),
                     domains: domains.clone(),
                 };
-                restored.insert(path, target);
+                let has_answered = answered.contains(&path);
+                restored_mounts.insert(path, (target, has_answered));
             }
             let id = known.facts.id.clone();
             let restored = match self.volumes.remove(&id) {
@@ -348,7 +392,7 @@ impl Facts {
             };
             self.volumes.insert(id, restored);
         }
-        self.probes.restore_mounts(restored);
+        self.probes.restore_mounts(restored_mounts);
         self.update_volumes(settings, now);
     }
 

@@ -141,6 +141,39 @@ pub enum Health {
     Good,
     Suspect,
     Bad,
-    /// A source that applies should have reported and did not.
+    /// A source that applies should have reported and did not, or has not reported yet.
     Unknown,
+}
+
+/// Why a health is unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnknownHealth {
+    pub cause: UnknownCause,
+    pub why: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownCause {
+    /// A source that applies has failed.
+    Failed,
+    /// The first answer of a source that applies is outstanding.
+    Pending,
+    /// The drive has been in standby since it is known, and is not woken. Does not count.
+    Asleep,
+}
+
+impl UnknownHealth {
+    pub(crate) fn failed(why: impl Into<String>) -> UnknownHealth {
+        UnknownHealth {
+            cause: UnknownCause::Failed,
+            why: why.into(),
+        }
+    }
+
+    pub(crate) fn pending(why: impl Into<String>) -> UnknownHealth {
+        UnknownHealth {
+            cause: UnknownCause::Pending,
+            why: why.into(),
+        }
+    }
 }

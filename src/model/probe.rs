@@ -56,6 +56,8 @@ pub struct StuckProbe {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeTarget {
     pub path: HostPath,
+    /// The mount's id in the host's mountinfo.
+    pub id: u32,
     /// Mounts of one filesystem share this number: they hang together, so only one of them is
     /// probed while one is stuck.
     pub dev: DevNo,

@@ -11,7 +11,7 @@ use crate::model::block::Inventory;
 use crate::model::check::Check;
 use crate::model::drive::DriveFacts;
 use crate::model::facts::smart::SmartFacts;
-use crate::model::finding::{Finding, Health};
+use crate::model::finding::{Finding, Health, UnknownCause};
 use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel_log::error_history::ErrorHistory;
 use crate::model::path::HostPath;
@@ -145,6 +145,7 @@ pub struct Drive {
     pub health: Health,
     /// Why the health is unknown; empty otherwise.
     pub health_unknown_why: String,
+    pub health_unknown_cause: Option<UnknownCause>,
     /// Active findings about this drive, worst first.
     pub findings: Vec<FindingId>,
     pub maintenance: bool,
@@ -154,6 +155,13 @@ pub struct Drive {
     pub errors: Option<Arc<ErrorHistory>>,
     /// Its SMART readings; None where it is never queried.
     pub smart: Option<Arc<SmartFacts>>,
+}
+
+impl Drive {
+    /// A drive that sleeps and has never answered does not count: nothing has failed.
+    pub(crate) fn is_adversely_unknown(&self) -> bool {
+        self.health == Health::Unknown && self.health_unknown_cause != Some(UnknownCause::Asleep)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,7 +180,9 @@ pub struct Volume {
     pub usage_status: UsageStatus,
     pub health: Health,
     pub health_unknown_why: String,
-    pub condition: Condition,
+    pub health_unknown_cause: Option<UnknownCause>,
+    /// None while it has never been known.
+    pub condition: Option<Condition>,
     /// Active findings about this volume, worst first.
     pub findings: Vec<FindingId>,
     pub first_seen: Timestamp,

@@ -322,7 +322,7 @@ fn node_health(
         Some(Severity::Suspect) => return Some(Health::Suspect),
         Some(Severity::Info) | None => {}
     }
-    let is_unknown = |drive: &Arc<Drive>| drive.health == Health::Unknown && !drive.maintenance;
+    let is_unknown = |drive: &Arc<Drive>| drive.is_adversely_unknown() && !drive.maintenance;
     let unknown = blind
         || drives.values().any(is_unknown)
         || volumes

@@ -148,7 +148,7 @@ pub(crate) fn faults(
     if let Some(why) = incomplete_cause(snapshot) {
         return Err(StorageUnknown(why));
     }
-    match drives.iter().find(|drive| drive.health == Health::Unknown) {
+    match drives.iter().find(|drive| drive.is_adversely_unknown()) {
         Some(drive) => {
             let (name, why) = (name(drive), &drive.health_unknown_why);
             Err(StorageUnknown(format!(
@@ -280,7 +280,7 @@ fn unknown_health_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     let drive = snapshot
         .drives
         .get(id)
-        .filter(|drive| drive.health == Health::Unknown)?;
+        .filter(|drive| drive.is_adversely_unknown())?;
     Some(format!(
         "how drive {} is, is not known: {}",
         name(drive),

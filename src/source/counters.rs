@@ -56,7 +56,7 @@ use crate::source::worker_job::{JobError, answer, run_with_retry_in};
 const CLASS_BLOCK: &str = "/sys/class/block";
 /// At the start, drives and mounts come first: an admin waits for them, and then the XFS
 /// filesystems are known.
-const STARTUP_DELAY: Duration = Duration::from_secs(2);
+const STARTUP_DELAY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum CountersError {
@@ -191,11 +191,20 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
             .wait_for(|targets| !targets.is_empty()),
     )
     .await;
+    let mut has_reported = false;
     loop {
-        let (observation, status, warnings) = match read_all(&context).await {
-            Ok(CounterReadings {
-                readings, warnings, ..
-            }) => {
+        let plain = read_plain_group(&context).await;
+        if let (Ok(plain), false) = (&plain, has_reported) {
+            // Evidence about the drives does not wait for a filesystem that hangs.
+            has_reported = true;
+            let first = Observation::ok(now(), plain.readings.clone());
+            context.report(SourceUpdate::Counters(first)).await?;
+        }
+        let (observation, status, warnings) = match plain {
+            Ok(plain) => {
+                let CounterReadings {
+                    readings, warnings, ..
+                } = read_others(&context, plain).await;
                 let status = status(&readings, &warnings);
                 (Observation::ok(now(), readings), status, warnings)
             }
@@ -248,9 +257,22 @@ fn status(readings: &[CounterReading], warnings: &[String]) -> SourceStatus {
     }
 }
 
-/// Reads the plain counters, then all others in parallel. The error: the plain counters could not
-/// be read.
-async fn read_all(context: &Context) -> Result<CounterReadings, GroupError> {
+/// Reads the counters in the kernel's memory.
+async fn read_plain_group(context: &Context) -> Result<CounterReadings, GroupError> {
+    let timeout = context.settings.borrow().worker_timeout;
+    read_part(
+        context.workers.clone(),
+        FailureDomains::default(),
+        "counters".into(),
+        CounterGroup::Plain,
+        timeout,
+        context.requests.clone(),
+    )
+    .await
+}
+
+/// Adds all other counters, read in parallel.
+async fn read_others(context: &Context, mut all: CounterReadings) -> CounterReadings {
     let (scan_timeout, probe_timeout) = {
         let settings = context.settings.borrow();
         (settings.worker_timeout, settings.probe_timeout)
@@ -266,15 +288,6 @@ async fn read_all(context: &Context) -> Result<CounterReadings, GroupError> {
             context.requests.clone(),
         )
     };
-    let mut all = query(
-        &context.workers,
-        &none,
-        "counters".into(),
-        CounterGroup::Plain,
-        scan_timeout,
-    )
-    .await?;
-
     let mut rest = JoinSet::new();
     for array in std::mem::take(&mut all.arrays) {
         // The target of the layer's state query: if that hangs, this job is not tried.
@@ -341,7 +354,7 @@ async fn read_all(context: &Context) -> Result<CounterReadings, GroupError> {
     all.readings
         .sort_by(|a, b| (&a.source, &a.device).cmp(&(&b.source, &b.device)));
     all.warnings.sort();
-    Ok(all)
+    all
 }
 
 /// One mount of each filesystem of a type. Filesystems on sleeping drives are left out.

@@ -15,6 +15,7 @@ use crate::host::root::HostRoot;
 use crate::model::block::DiskStat;
 use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
+use crate::model::facts::disk_io::WAIT_BEFORE_PROBE;
 use crate::model::observation::Observation;
 use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
@@ -103,9 +104,16 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
             context.report(SourceUpdate::CountedIo(counted)).await?;
         }
+        let interval = context.settings.borrow().disk_stats_interval;
+        // I/O that is in flight may not complete.
+        let is_busy = |stats: &Vec<DiskStat>| stats.iter().any(|stat| stat.in_flight > 0);
+        let pause = match observation.value().is_some_and(is_busy) {
+            true => interval.min(WAIT_BEFORE_PROBE),
+            false => interval,
+        };
         context.report(SourceUpdate::DiskStats(observation)).await?;
         status_reporter.report(&context, status).await?;
-        let next = Instant::now() + context.settings.borrow().disk_stats_interval;
+        let next = Instant::now() + pause;
         is_requested = loop {
             tokio::select! {
                 () = tokio::time::sleep_until(next) => break false,

@@ -329,6 +329,7 @@ mod tests {
     fn target(path: &str, minor: u32, filesystem: &str) -> ProbeTarget {
         ProbeTarget {
             path: path.into(),
+            id: minor,
             dev: DevNo::new(8, minor),
             asleep: false,
             filesystem: filesystem.into(),

@@ -29,8 +29,9 @@ pub enum Job {
     Layer { device: String, layer: Layer },
     /// Read the kubelet's records and the names of the pod log folders.
     Kubelet { kubelet_root: HostPath },
-    /// statfs and readdir of a mounted volume, in the host's mount namespace.
-    ProbeMount { path: HostPath },
+    /// statfs and readdir of the mount `id` of the filesystem `dev` at `path`, in the host's mount
+    /// namespace.
+    ProbeMount { path: HostPath, id: u32, dev: DevNo },
     /// Read error counters.
     Counters { group: CounterGroup },
     /// Find the RAID controllers that hide their disks.

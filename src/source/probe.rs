@@ -32,6 +32,9 @@ const MAX_BACKOFF: Duration = Duration::from_secs(600);
 /// Volumes due within this time are probed together: one pass over a thousand plans, not a thousand
 /// passes.
 const BATCH_WINDOW: Duration = Duration::from_millis(500);
+/// The interval of attempts while another job of the filesystem hangs: its end shows that the
+/// filesystem responds again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(4);
 /// A new mount may be unmounted at once (mkfs scripts, formatting by a driver); an open directory
 /// would make that fail with EBUSY. At the start no mount is new.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -62,6 +65,8 @@ enum Response {
     Received,
     /// The probe hung or failed to run.
     Missing,
+    /// Another job of the same filesystem hangs: a probe of another mount, or a reading of counters.
+    Waiting,
     /// Not tried: unmounted before its turn, or too many others are stuck.
     NotTried { refused: bool },
 }
@@ -233,13 +238,18 @@ fn record_outcome(
                 recovered = failed_before.then_some(plan.target.dev);
                 plan.consecutive_failures = 0;
             }
-            Response::Missing => {
+            Response::Missing | Response::Waiting => {
                 plan.consecutive_failures = plan.consecutive_failures.saturating_add(1);
             }
             Response::NotTried { .. } => {}
         }
         let backoff = Backoff::new(interval, MAX_BACKOFF.max(interval));
-        plan.due = Instant::now() + backoff.delay(plan.consecutive_failures);
+        let delay = match ended.response {
+            // No worker is spent while the other job hangs.
+            Response::Waiting => RETRY_INTERVAL,
+            _ => backoff.delay(plan.consecutive_failures),
+        };
+        plan.due = Instant::now() + delay;
         next = Some(plan.due);
     }
     if recovered.is_some() || ended.was_stuck {
@@ -330,13 +340,18 @@ async fn probe(context: &Context, target: ProbeTarget) -> Result<Probed, SourceE
     let started = Instant::now();
     let timeout = context.settings.borrow().probe_timeout;
     let key = filesystem_key(&target);
-    let path = target.path;
-    let job = Job::ProbeMount { path: path.clone() };
+    let (path, id, dev) = (target.path, target.id, target.dev);
+    let job = Job::ProbeMount {
+        path: path.clone(),
+        id,
+        dev,
+    };
     let outcome = context
         .probe_workers
         .run_in(&target.domains, &key, job, timeout)
         .await;
     let response = match &outcome {
+        WorkerOutcome::Stuck { late: None, .. } => Response::Waiting,
         WorkerOutcome::Stuck { .. } | WorkerOutcome::Failed(_) => Response::Missing,
         // An error that the worker reports is also a response of the filesystem.
         WorkerOutcome::Completed(_) => Response::Received,

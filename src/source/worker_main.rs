@@ -264,10 +264,12 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
         Job::Kubelet { kubelet_root } => {
             kubelet::scan(root, kubelet_root).map_or_else(failed_result, JobResult::Kubelet)
         }
-        Job::ProbeMount { path } if root.is_recorded() => mount_probe::recorded_probe(root, path)
-            .map_or_else(failed_result, JobResult::ProbeMount),
-        Job::ProbeMount { path } if place == WorkerRole::HostMounts => {
-            JobResult::ProbeMount(mount_probe::probe(path))
+        Job::ProbeMount { path, .. } if root.is_recorded() => {
+            mount_probe::recorded_probe(root, path)
+                .map_or_else(failed_result, JobResult::ProbeMount)
+        }
+        Job::ProbeMount { path, id, dev } if place == WorkerRole::HostMounts => {
+            mount_probe::probe(path, *id, *dev).map_or_else(failed_result, JobResult::ProbeMount)
         }
         Job::Counters {
             group: CounterGroup::Xfs { .. } | CounterGroup::Btrfs { .. },
@@ -294,7 +296,7 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
                 .map_or_else(failed_result, |took| JobResult::SyncFs { elapsed: took })
         }
         Job::SyncFs { path, .. } => wrong_namespace(&path.to_string()),
-        Job::ProbeMount { path } => wrong_namespace(&path.to_string()),
+        Job::ProbeMount { path, .. } => wrong_namespace(&path.to_string()),
     }
 }
 

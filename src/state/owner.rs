@@ -64,7 +64,7 @@ const STORE_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The kernel log is read from the position in the store. After this many ticks, it is read without
 /// that position.
 const TICKS_BEFORE_KERNEL_LOG: u64 = 10;
-/// A snapshot counts as complete after this time even if a source has not reported.
+/// A snapshot counts as complete after this time even if a source or a probe has not reported.
 const SETTLE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Time to write the queued changes to disk at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -316,8 +316,13 @@ impl Owner {
         if let SourceUpdate::CountedIo(seen) = &report {
             self.io_waiters.reply(seen);
         }
+        let is_io = matches!(report, SourceUpdate::DiskStats(_));
         let SourceUpdate::Source { source, status } = report else {
-            return self.facts.apply(report, &rules.volumes, now);
+            let change = self.facts.apply(report, &rules.volumes, now);
+            if is_io {
+                self.probe_waiting_mounts();
+            }
+            return change;
         };
         if self
             .sources
@@ -330,6 +335,19 @@ impl Owner {
         self.facts
             .apply(SourceUpdate::Source { source, status }, &rules.volumes, now);
         Urgency::Immediate
+    }
+
+    /// The schedule of the other probes stays.
+    fn probe_waiting_mounts(&self) {
+        let paths = self.facts.newly_waiting_mounts();
+        if !paths.is_empty() {
+            tracing::debug!(
+                mounts = paths.len(),
+                "I/O does not complete: probing at once"
+            );
+            // Without sources there is no receiver.
+            let _ = self.requests.send(SourceRequest::Probe(paths));
+        }
     }
 
     fn handle_store_event(&mut self, event: StoreEvent) {
@@ -409,7 +427,7 @@ impl Owner {
         );
         self.ledger.prune(rules.history, now);
         let settled = self.snapshots.borrow().settled
-            || self.facts.settled()
+            || (self.facts.settled() && !assess::is_first_look_outstanding(&self.facts))
             || Instant::now() >= self.settle_by;
         let scene = SnapshotInput {
             facts: &self.facts,

@@ -108,8 +108,13 @@ fn wait() {
     std::thread::sleep(Duration::from_millis(150));
 }
 
-/// Whether every mounted filesystem has been probed.
+/// Whether every source has answered once.
 fn told(all: &Value) -> bool {
+    let is_pending = |item: &Value| item["healthUnknownCause"] == "UNKNOWN_CAUSE_PENDING";
+    let drives = all["drives"].as_array().expect("a list");
+    if drives.iter().any(is_pending) {
+        return false;
+    }
     let volumes = all["volumes"].as_array().expect("a list");
     volumes.iter().all(|volume| {
         volume["block"] == true

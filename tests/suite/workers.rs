@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use diskvitals::host::root::HostRoot;
 use diskvitals::host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
+use diskvitals::model::dev::DevNo;
 use diskvitals::model::failure_domain::{FailureDomain, FailureDomains};
 use diskvitals::model::path::HostPath;
 use diskvitals::source::jobs::{Job, JobResult};
@@ -41,6 +42,9 @@ fn workers(root: &Path, max_stuck: usize) -> WorkerPool<Job, JobResult> {
 fn probe(path: &str) -> Job {
     Job::ProbeMount {
         path: HostPath::from(path),
+        // A recorded tree answers by the path.
+        id: 0,
+        dev: DevNo::new(0, 0),
     }
 }
 

@@ -309,9 +309,11 @@ fn mounts(volume: &Volume, base: Vec<String>, nodes: &mut ChainBuilder) -> Vec<S
 fn volume_node(volume: &Volume, stands_on: Vec<String>) -> wire::ChainNode {
     let facts = &volume.facts;
     let mut detail: Vec<String> = facts.pv.iter().map(|pv| format!("PV {pv}")).collect();
-    if volume.condition.abnormal {
-        detail.push(volume.condition.message.clone());
-    }
+    let abnormal = volume
+        .condition
+        .as_ref()
+        .filter(|condition| condition.abnormal);
+    detail.extend(abnormal.map(|condition| condition.message.clone()));
     wire::ChainNode {
         id: format!("volume:{}", facts.id),
         kind: "volume".to_owned(),

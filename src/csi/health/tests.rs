@@ -149,7 +149,7 @@ fn a_volume_that_cannot_be_served_is_inaccessible_beside_milder_findings() {
 fn a_healthy_volume_is_an_empty_list() {
     let told = of_volume(&volume(wire::Health::Good, vec![]));
     assert_eq!(
-        (told.statuses, told.condition.abnormal),
+        (told.statuses, told.condition.expect("known").abnormal),
         (Ok(vec![]), false)
     );
 }
@@ -167,7 +167,10 @@ fn unknown_is_an_error_and_its_condition_the_last_known_one() {
         told.statuses,
         Err(HealthUnknown("mounts: no such file".into()))
     );
-    assert!(told.condition.abnormal && told.condition.message.ends_with("mounts)"));
+    let condition = told.condition.expect("the last known one");
+    assert!(condition.abnormal && condition.message.ends_with("mounts)"));
+    unknown.condition = None;
+    assert_eq!(of_volume(&unknown).condition, None, "it was never known");
 }
 
 #[test]
@@ -225,10 +228,9 @@ fn a_volume_in_use_that_is_missing_from_the_snapshot_has_unknown_health() {
     };
     assert_eq!(of_provided(&attached, true).statuses, Ok(vec![]));
     let told = of_provided(&attached, false);
-    assert!(
-        told.statuses.is_err() && told.condition.message.contains("--driver-name"),
-        "{told:?}"
-    );
+    let why = told.statuses.expect_err("unknown").to_string();
+    assert!(why.contains("--driver-name"), "{why}");
+    assert_eq!(told.condition, None);
 }
 
 #[test]
@@ -265,10 +267,10 @@ fn a_fault_of_an_unused_volume_is_reported_in_both_health_apis() {
     );
     assert_eq!(
         told.condition,
-        VolumeCondition {
+        Some(VolumeCondition {
             abnormal: true,
             message: "its record cannot be read".into()
-        }
+        })
     );
 }
 
@@ -278,7 +280,7 @@ fn a_remote_volume_unreachable_from_one_node_is_degraded_for_the_controller() {
     let status = |status, message: &str| HealthStatus::new(status, "NotAccessible", message);
     let health = |local, statuses| VolumeHealth {
         statuses: Ok(statuses),
-        condition: VolumeCondition::default(),
+        condition: Some(VolumeCondition::default()),
         local,
     };
     let statuses = vec![status(Inaccessible, "stale"), status(DataLoss, "lost")];

@@ -284,7 +284,7 @@ mod tests {
             attached: true,
             health: VolumeHealth {
                 statuses,
-                condition: VolumeCondition::default(),
+                condition: Some(VolumeCondition::default()),
                 local: true,
             },
         }

@@ -96,7 +96,7 @@ mod tests {
     fn volume_health(statuses: Result<Vec<HealthStatus>, HealthUnknown>) -> VolumeHealth {
         VolumeHealth {
             statuses,
-            condition: VolumeCondition::default(),
+            condition: Some(VolumeCondition::default()),
             local: true,
         }
     }

@@ -94,8 +94,11 @@ pub(crate) fn volumes(
             .collect::<Vec<_>>()
             .concat();
         match ours.get(raw::string_field(&inner, VOLUME_ID)?) {
-            Some(health) => volume(entry, &health.condition),
-            None => Ok(entry.to_vec()),
+            Some(VolumeHealth {
+                condition: Some(condition),
+                ..
+            }) => volume(entry, condition),
+            _ => Ok(entry.to_vec()),
         }
     })
 }

@@ -173,12 +173,15 @@ impl<W: HealthSource> Proxy<W> {
             Reply::ErrorStatus(code, _) if self.is_unimplemented_upstream(method, code).await => {
                 Ok(local_response(self.local_stats(message).await))
             }
-            Reply::Success(good) if self.health_apis.condition => match health {
-                Ok(health) => Ok(self.merge_into(method, good, |message| {
-                    merge::stats(message, &health.condition)
-                })),
-                Err(_) => Ok(good.untouched()),
-            },
+            Reply::Success(good) if self.health_apis.condition => {
+                match health.ok().and_then(|health| health.condition) {
+                    Some(condition) => {
+                        Ok(self
+                            .merge_into(method, good, |message| merge::stats(message, &condition)))
+                    }
+                    None => Ok(good.untouched()),
+                }
+            }
             other => Ok(other.untouched()),
         }
     }
@@ -194,7 +197,7 @@ impl<W: HealthSource> Proxy<W> {
         let condition = health
             .ok()
             .filter(|_| self.health_apis.condition)
-            .map(|health| health.condition);
+            .and_then(|health| health.condition);
         Ok(local_replies::stats(
             &usage.map_err(|error| local_replies::to_status(&error))?,
             condition,
@@ -273,9 +276,13 @@ impl<W: HealthSource> Proxy<W> {
     ) -> ProxyResult {
         let handle = raw::string_field(message, 1).unwrap_or_default();
         match join_bounded(self.forward_and_read(request), self.query_health(handle)).await? {
-            (Reply::Success(good), Ok(health)) => Ok(self.merge_into(method, good, |message| {
-                merge::volume(message, &health.condition)
-            })),
+            (
+                Reply::Success(good),
+                Ok(VolumeHealth {
+                    condition: Some(condition),
+                    ..
+                }),
+            ) => Ok(self.merge_into(method, good, |message| merge::volume(message, &condition))),
             (other, _) => Ok(other.untouched()),
         }
     }

@@ -156,7 +156,7 @@ mod tests {
     fn list(handles: &[&str]) -> Vec<ListedVolume> {
         let health = VolumeHealth {
             statuses: Ok(Vec::new()),
-            condition: VolumeCondition::default(),
+            condition: Some(VolumeCondition::default()),
             local: true,
         };
         handles

@@ -88,17 +88,6 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
         };
     }
     match snapshot.health {
-        Health::Good
-            if snapshot
-                .drives
-                .values()
-                .any(|drive| unknown_reason(drive).is_some()) =>
-        {
-            unknown(
-                "HealthUnknown",
-                unknown_health_list(snapshot).trim_start_matches("; "),
-            )
-        }
         Health::Good => {
             let excluded = adverse.len();
             let excluded = if excluded == 0 {
@@ -200,12 +189,8 @@ fn unknown_health_list(snapshot: &NodeSnapshot) -> String {
 }
 
 fn unknown_reason(drive: &Drive) -> Option<&String> {
-    let why = if drive.health == Health::Unknown {
-        Some(&drive.why)
-    } else {
-        drive.smart_pending.as_ref()
-    };
-    why.filter(|_| !drive.maintenance)
+    let counts = drive.health == Health::Unknown && !drive.is_asleep && !drive.maintenance;
+    counts.then_some(&drive.why)
 }
 
 fn unknown(reason: &str, message: &str) -> StorageCondition {

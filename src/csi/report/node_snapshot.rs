@@ -69,9 +69,11 @@ pub(crate) struct Drive {
     pub name: String,
     pub health: Health,
     pub why: String,
+    /// The daemon's first evidence about it is outstanding.
+    pub is_pending: bool,
+    /// It is pending because it has been in standby since it is known: that does not count.
+    pub is_asleep: bool,
     pub maintenance: bool,
-    /// The reason why expected SMART data has not arrived yet.
-    pub smart_pending: Option<String>,
     /// Whether the daemon has SMART data of the drive.
     pub has_smart_data: bool,
 }
@@ -82,6 +84,8 @@ pub(crate) struct Volume {
     pub name: String,
     pub health: Health,
     pub why: String,
+    /// The daemon has not probed it yet.
+    pub is_pending: bool,
     /// Pods whose names are known.
     pub pods: Vec<PodRef>,
     pub pv_uses: Vec<PvUse>,
@@ -346,6 +350,7 @@ impl Drive {
             health_from_wire(drive.health()),
             drive.health_unknown_why.clone(),
         );
+        let is_asleep = drive.health_unknown_cause() == wire::UnknownCause::Asleep;
         let answered = drive
             .smart
             .as_ref()
@@ -354,27 +359,11 @@ impl Drive {
             name,
             health,
             why,
+            is_pending: is_asleep || drive.health_unknown_cause() == wire::UnknownCause::Pending,
+            is_asleep,
             maintenance: drive.maintenance,
-            smart_pending: smart_pending(drive),
             has_smart_data: answered,
         }
-    }
-}
-
-/// The reason why SMART data is still missing. The daemon reports a drive as good until its first
-/// query has ended, and reports no SMART state for drives that it does not query.
-fn smart_pending(drive: &wire::Drive) -> Option<String> {
-    let smart = drive.smart.as_ref()?;
-    if smart.asked.is_some()
-        || smart.answered.is_some()
-        || drive.presence() == wire::Presence::Missing
-    {
-        return None;
-    }
-    match smart.state() {
-        wire::smart::State::Stuck => Some(format!("SMART: {}", smart.detail)),
-        wire::smart::State::Waiting if !drive.asleep => Some("SMART: not queried yet".into()),
-        _ => None,
     }
 }
 
@@ -410,6 +399,7 @@ impl Volume {
             name,
             health,
             why,
+            is_pending: volume.health_unknown_cause() == wire::UnknownCause::Pending,
             pods,
             pv_uses: pv_uses(volume),
             state_reason: state,

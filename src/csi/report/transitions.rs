@@ -129,13 +129,24 @@ pub(crate) fn next_baseline(before: &NodeSnapshot, after: &NodeSnapshot) -> Node
     baseline
         .issues
         .extend(open.map(|(id, issue)| (id.clone(), issue.clone())));
-    for (id, volume) in &mut baseline.volumes {
-        if let Some(old) = before.volumes.get(id) {
-            keep_namespaces(&mut volume.pv_uses, old);
+    // A daemon that has not looked yet changes nothing.
+    for (id, drive) in &mut baseline.drives {
+        let Some(old) = before.drives.get(id) else {
+            continue;
+        };
+        drive.has_smart_data |= old.has_smart_data;
+        if drive.is_pending {
+            (drive.health, drive.is_pending) = (old.health, old.is_pending);
         }
     }
-    for (id, drive) in &mut baseline.drives {
-        drive.has_smart_data |= before.drives.get(id).is_some_and(|old| old.has_smart_data);
+    for (id, volume) in &mut baseline.volumes {
+        let Some(old) = before.volumes.get(id) else {
+            continue;
+        };
+        keep_namespaces(&mut volume.pv_uses, old);
+        if volume.is_pending {
+            (volume.health, volume.is_pending) = (old.health, old.is_pending);
+        }
     }
     baseline
 }
@@ -222,6 +233,11 @@ fn has_new_clear_record(before: &NodeSnapshot, after: &NodeSnapshot, issue: &Iss
         .recently_cleared
         .iter()
         .any(|(id, other)| is_same_issue(issue, other) && !before.recently_cleared.contains_key(id))
+}
+
+/// Neither a wait for the first answer nor its good end is a transition.
+fn health_before(health: Health, is_pending: bool) -> Health {
+    if is_pending { Health::Good } else { health }
 }
 
 struct TransitionDetector<'a> {
@@ -390,21 +406,25 @@ impl TransitionDetector<'_> {
     ) {
         let drives = self.after.drives.iter().filter_map(|(id, drive)| {
             let old = before.drives.get(id)?;
-            Some((
-                Subject::Drive(id.clone()),
-                old.health,
-                drive.health,
-                &drive.why,
-            ))
+            (!drive.is_pending).then(|| {
+                (
+                    Subject::Drive(id.clone()),
+                    health_before(old.health, old.is_pending),
+                    drive.health,
+                    &drive.why,
+                )
+            })
         });
         let volumes = self.after.volumes.iter().filter_map(|(id, volume)| {
             let old = before.volumes.get(id)?;
-            Some((
-                Subject::Volume(id.clone()),
-                old.health,
-                volume.health,
-                &volume.why,
-            ))
+            (!volume.is_pending).then(|| {
+                (
+                    Subject::Volume(id.clone()),
+                    health_before(old.health, old.is_pending),
+                    volume.health,
+                    &volume.why,
+                )
+            })
         });
         for (subject, old, new, why) in drives.chain(volumes) {
             let name = self.display_name(&subject);

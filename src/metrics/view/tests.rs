@@ -37,6 +37,7 @@ fn present_drive(name: &str, dev: &str, id: &str, smart: Option<SmartFacts>) -> 
         last_seen: at(0),
         health: Health::Good,
         health_unknown_why: String::new(),
+        health_unknown_cause: None,
         findings: Vec::new(),
         maintenance: false,
         volumes: Vec::new(),
@@ -209,10 +210,11 @@ fn busy_snapshot() -> Snapshot {
                 Health::Good
             },
             health_unknown_why: String::new(),
-            condition: Condition {
+            health_unknown_cause: None,
+            condition: Some(Condition {
                 abnormal: stale.is_some(),
                 message: String::new(),
-            },
+            }),
             findings: Vec::new(),
             first_seen: at(0),
             last_probe: Some(at(41)),

@@ -82,8 +82,10 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         None,
         "1 while the volume's condition is reported to Kubernetes as abnormal.",
     )?;
-    for (id, volume) in volumes() {
-        family.value(&[("volume", id)], u64::from(volume.condition.abnormal))?;
+    for (id, condition) in
+        volumes().filter_map(|(id, volume)| Some((id, volume.condition.as_ref()?)))
+    {
+        family.value(&[("volume", id)], u64::from(condition.abnormal))?;
     }
     usage(families, snapshot)?;
     let help = "When a probe of it last came back, since the epoch.";

@@ -1,9 +1,9 @@
 //! Health of drives and volumes: the worst finding, or unknown.
 
 use crate::model::assess::mounted::is_volume_error;
-use crate::model::assess::smart;
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Health, Severity, Subject};
+use crate::model::assess::smart::{self, Answer};
+use crate::model::facts::{Facts, KnownDrive, KnownVolume};
+use crate::model::finding::{Health, Severity, Subject, UnknownCause, UnknownHealth};
 use crate::model::observation::Observation;
 
 /// Health from the worst active finding, and from whether a source should have reported and did
@@ -18,30 +18,70 @@ pub(crate) fn health(worst: Option<Severity>, unknown: bool) -> Health {
     }
 }
 
-/// The source that should have reported on this subject and did not, with its error; `None` when
-/// all that apply have reported (or need not yet).
-pub(crate) fn health_unknown(facts: &Facts, subject: &Subject) -> Option<String> {
+/// The source that should have reported on this subject and did not, or has not yet; `None` when all
+/// that apply have reported once. docs/findings.md has the table.
+pub(crate) fn health_unknown(facts: &Facts, subject: &Subject) -> Option<UnknownHealth> {
     match subject {
-        Subject::Drive(id) => {
-            drives(facts).or_else(|| smart::health_unknown(facts, facts.drives.get(id)?))
-        }
+        Subject::Drive(id) => drive(facts, facts.drives.get(id)?),
         Subject::Volume(id) => volume(facts, facts.volumes.get(id)?),
-        Subject::Device(name) => layer(facts, name).or_else(|| drives(facts)),
+        Subject::Device(name) => layer(facts, name)
+            .or_else(|| drives(facts))
+            .map(UnknownHealth::failed),
     }
 }
 
-fn volume(facts: &Facts, known: &KnownVolume) -> Option<String> {
+/// Whether something that comes within moments of a start is outstanding: the kernel's log, its
+/// counters, the first probe of a volume. Not the answers of drives to smartctl.
+pub(crate) fn is_first_look_outstanding(facts: &Facts) -> bool {
+    let is_pending = |unknown: Option<UnknownHealth>| {
+        unknown.is_some_and(|it| it.cause == UnknownCause::Pending)
+    };
+    is_pending(facts.kernel.unread_cause())
+        || is_pending(facts.counters.unread_cause())
+        || facts
+            .volumes
+            .values()
+            .any(|known| is_pending(volume(facts, known)))
+}
+
+/// Evidence about a drive is its answer to smartctl, from this run or an earlier one. Where there is
+/// no SMART data, the kernel's log and its error counters must have been read once.
+fn drive(facts: &Facts, known: &KnownDrive) -> Option<UnknownHealth> {
+    let failed = drives(facts).or_else(|| smart::query_failure(facts, known));
+    if let Some(why) = failed {
+        return Some(UnknownHealth::failed(why));
+    }
+    // A removed drive is judged by its removal: nothing more answers.
+    if known.missing_since.is_some() {
+        return None;
+    }
+    match smart::answer(facts, known) {
+        Answer::Received => None,
+        Answer::Outstanding(unknown) => Some(unknown),
+        Answer::None => facts
+            .kernel
+            .unread_cause()
+            .or_else(|| facts.counters.unread_cause()),
+    }
+}
+
+fn volume(facts: &Facts, known: &KnownVolume) -> Option<UnknownHealth> {
     let volume = &known.facts;
-    if let Some(error) = facts.mounts.error() {
-        return Some(format!("mounts: {error}"));
+    let sources = || {
+        if let Some(error) = facts.mounts.error() {
+            return Some(format!("mounts: {error}"));
+        }
+        if let Some(error) = facts.kubelet.error().filter(|_| volume.driver.is_some()) {
+            return Some(format!("the kubelet's records: {error}"));
+        }
+        let local = !volume.remote || volume.device.is_some();
+        let scan = drives(facts).filter(|_| local);
+        scan.or_else(|| volume.devices.iter().find_map(|name| layer(facts, name)))
+    };
+    match sources() {
+        Some(why) => Some(UnknownHealth::failed(why)),
+        None => probes(facts, known),
     }
-    if let Some(error) = facts.kubelet.error().filter(|_| volume.driver.is_some()) {
-        return Some(format!("the kubelet's records: {error}"));
-    }
-    let local = !volume.remote || volume.device.is_some();
-    let scan = drives(facts).filter(|_| local);
-    scan.or_else(|| volume.devices.iter().find_map(|name| layer(facts, name)))
-        .or_else(|| probes(facts, known))
 }
 
 fn drives(facts: &Facts) -> Option<String> {
@@ -55,25 +95,43 @@ fn layer(facts: &Facts, name: &str) -> Option<String> {
     ))
 }
 
-/// No probe of its mounts gave a result, and at least one failed.
-fn probes(facts: &Facts, known: &KnownVolume) -> Option<String> {
+/// One mount that has answered is enough: all show one filesystem. Without one, a failure counts
+/// before a first probe that is outstanding. A mount that other mounts hide is not probed, nor are
+/// those of sleeping drives.
+fn probes(facts: &Facts, known: &KnownVolume) -> Option<UnknownHealth> {
     if known.facts.block {
         return None;
     }
-    let mut why = None;
+    let mut unknown: Option<UnknownHealth> = None;
+    let mut awaited = None;
+    let is_asleep = facts.is_asleep(&known.facts);
     for mount in &known.facts.mounts {
-        match facts.probes.get(&mount.path).map(|probe| &probe.result) {
+        let path = &mount.path;
+        let probe = facts.probes.get(path);
+        match probe.map(|probe| &probe.result) {
             Some(Observation::Failed { error, .. }) => {
-                why.get_or_insert(format!("probing {}: {error}", mount.path));
+                unknown.get_or_insert_with(|| {
+                    UnknownHealth::failed(format!("probing {path}: {error}"))
+                });
             }
             Some(Observation::Ok { value, .. }) => match &value.statfs {
                 Err(error) if !is_volume_error(error.errno) => {
-                    why.get_or_insert(format!("probing {}: {error}", mount.path));
+                    unknown.get_or_insert_with(|| {
+                        UnknownHealth::failed(format!("probing {path}: {error}"))
+                    });
                 }
                 _ => return None,
             },
-            Some(Observation::Unavailable) | None => {}
+            Some(Observation::Unavailable) | None => {
+                if probe.is_some_and(|probe| probe.answered) {
+                    return None;
+                }
+                let target = facts.probes.mounts().get(path);
+                let is_own = target.is_some_and(|target| target.volume == known.facts.id);
+                awaited = awaited.or((is_own && !is_asleep).then_some(path));
+            }
         }
     }
-    why
+    let pending = |path| UnknownHealth::pending(format!("{path} has not been probed yet"));
+    unknown.or_else(|| awaited.map(pending))
 }

@@ -10,12 +10,13 @@ use crate::model::assess::errors::name;
 use crate::model::assess::text::{INFO, MAX_MESSAGE, SUSPECT, evidence, raised, truncate, unknown};
 use crate::model::facts::smart::{SmartFacts, SmartOutcome, is_physical};
 use crate::model::facts::{Facts, KnownDrive};
-use crate::model::finding::{Severity, Verdict};
+use crate::model::finding::{Severity, UnknownCause, UnknownHealth, Verdict};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::history::{Metric, Point};
 use crate::model::smart::report::SmartReport;
 use crate::model::smart::rules::{self, RULES, RuleHit};
+use crate::model::source_update::SourceStatus;
 
 /// One drive with the meaning of its last report.
 pub(crate) enum SmartAssessment<'a> {
@@ -239,9 +240,8 @@ fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     }
 }
 
-/// Why the drive's health is unknown; None if it responded, sleeps, has no SMART, or was not
-/// queried yet.
-pub(crate) fn health_unknown(facts: &Facts, known: &KnownDrive) -> Option<String> {
+/// Why the last query of the drive, or the list of its RAID controller, failed.
+pub(crate) fn query_failure(facts: &Facts, known: &KnownDrive) -> Option<String> {
     // Its controller lists all its drives before any of them is queried.
     let controller = known.facts.location.raid_controller.as_ref();
     if let Some((controller, why)) =
@@ -256,5 +256,50 @@ pub(crate) fn health_unknown(facts: &Facts, known: &KnownDrive) -> Option<String
             Some(format!("SMART: {why}"))
         }
         _ => None,
+    }
+}
+
+/// What a drive has answered to smartctl.
+pub(crate) enum Answer {
+    /// A report, in this run or in an earlier one.
+    Received,
+    Outstanding(UnknownHealth),
+    /// There is none to wait for: the drive has no SMART data, the configuration excludes it, or
+    /// there is no smartctl (a state of the node, which its list of sources shows).
+    None,
+}
+
+pub(crate) fn answer(facts: &Facts, known: &KnownDrive) -> Answer {
+    let drive = &known.facts;
+    let smart = facts.smart.get(&drive.id);
+    if smart.is_some_and(|smart| smart.history.last.is_some()) {
+        return Answer::Received;
+    }
+    let outcome = smart.and_then(|smart| Some(&smart.outcome.as_ref()?.1));
+    let standby = |mode: &str| {
+        Answer::Outstanding(UnknownHealth {
+            cause: UnknownCause::Asleep,
+            why: format!(
+                "SMART: the drive is in standby ({mode}) and is not woken; it has not answered yet"
+            ),
+        })
+    };
+    match outcome {
+        Some(SmartOutcome::NotApplicable { .. }) => return Answer::None,
+        Some(SmartOutcome::Standby { mode }) => return standby(mode),
+        // A failure is `query_failure`; a report is in the history.
+        _ => {}
+    }
+    if !facts.expects_smart(drive) {
+        return Answer::None;
+    }
+    match facts.smart.status() {
+        _ if drive.asleep => standby("runtime-suspended"),
+        // The kernel's evidence is all there is, but not of a disk that the kernel cannot reach.
+        Some(SourceStatus::Down(why)) => match drive.location.raid_controller {
+            Some(_) => Answer::Outstanding(UnknownHealth::failed(format!("SMART: {why}"))),
+            None => Answer::None,
+        },
+        _ => Answer::Outstanding(UnknownHealth::pending("SMART: not queried yet")),
     }
 }

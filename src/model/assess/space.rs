@@ -130,11 +130,13 @@ fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<MeasuredUsage<'a>,
                 "the probe of {path} has been pending since {}",
                 facts.wall_text(stuck.since)
             )),
-            (None, Observation::Ok { value, .. }) => value
-                .statfs
-                .as_ref()
-                .err()
-                .map(|error| format!("probing {path}: {error}")),
+            (None, Observation::Ok { value, .. }) => match &value.statfs {
+                Ok(usage) if usage.total_bytes == 0 => {
+                    Some(format!("statfs of {path} shows no size"))
+                }
+                Ok(_) => None,
+                Err(error) => Some(format!("probing {path}: {error}")),
+            },
             (None, Observation::Failed { error, .. }) => Some(format!("probing {path}: {error}")),
             (None, Observation::Unavailable) => Some(format!("{path} is not probed now")),
         };

@@ -1,6 +1,7 @@
 mod checks;
 mod counters;
 mod errors;
+mod evidence;
 mod layers;
 mod mounted;
 mod properties;

@@ -81,10 +81,14 @@ impl Facts {
                 source: Source::KernelLog,
                 status,
             } => {
-                self.set_kernel_log_available(
-                    matches!(status, SourceStatus::Active(_) | SourceStatus::Limited(_)),
-                    now,
-                );
+                self.set_kernel_log_status(status, now);
+                Urgency::Nothing
+            }
+            SourceUpdate::Source {
+                source: Source::Smart,
+                status,
+            } => {
+                self.smart.set_status(status);
                 Urgency::Nothing
             }
             SourceUpdate::Source { source, status } => {
@@ -107,7 +111,12 @@ impl Facts {
                 duration: took,
             } => {
                 self.timings.entry(Source::Probe).or_default().take(took);
-                self.probes.apply(path, result)
+                let (change, is_first) = self.probes.apply(path, result);
+                if is_first {
+                    // The store keeps which mounts have answered.
+                    self.volumes_revision += 1;
+                }
+                change
             }
             SourceUpdate::ProbeStuck { path, stuck } => self.probes.apply_stuck(path, stuck),
             SourceUpdate::DiskStats(seen) => self.disk_io.apply(seen),

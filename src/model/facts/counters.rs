@@ -12,7 +12,7 @@ use crate::model::assess::truncate;
 use crate::model::counters::{CounterDevice, CounterGrowth, CounterHistory, CounterReading};
 use crate::model::facts::kernel_log::PendingIncident;
 use crate::model::facts::{Facts, KnownVolume, Urgency};
-use crate::model::finding::Subject;
+use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::kernel_log::event::{
     Blame, Class, DeviceName, Event, Line, LineOrigin, MAX_LINE_BYTES,
 };
@@ -35,6 +35,10 @@ fn series_name(reading: &CounterReading) -> String {
 pub(crate) struct Counters {
     histories: BTreeMap<CounterKey, Arc<CounterHistory>>,
     read_at: Option<Timestamp>,
+    /// An earlier run has read them.
+    restored: bool,
+    /// Why the last reading failed.
+    error: Option<String>,
 }
 
 impl Counters {
@@ -44,6 +48,7 @@ impl Counters {
 
     /// Restores the counters from before a restart, so that growth since then is found.
     pub(crate) fn restore(&mut self, remembered: Vec<(CounterKey, CounterHistory)>) {
+        self.restored |= !remembered.is_empty();
         // The first version stored the counters of all owners of a source as one series.
         let of_one_owner =
             |name: &str| matches!(name, "ext4" | "xfs") || name.contains(char::is_whitespace);
@@ -54,6 +59,18 @@ impl Counters {
             let entry = self.histories.entry(key);
             entry.or_insert_with(|| Arc::new(history));
         }
+    }
+
+    /// Why no evidence comes from the counters: they have not been read once, in this run or an
+    /// earlier one.
+    pub(crate) fn unread_cause(&self) -> Option<UnknownHealth> {
+        if self.read_at.is_some() || self.restored {
+            return None;
+        }
+        Some(match &self.error {
+            Some(error) => UnknownHealth::failed(format!("error counters: {error}")),
+            None => UnknownHealth::pending("the kernel's error counters have not been read yet"),
+        })
     }
 
     /// Returns the growth since the previous reading; None if nothing changed.
@@ -84,15 +101,25 @@ impl Facts {
         seen: Observation<Vec<CounterReading>>,
         now: Timestamp,
     ) -> Urgency {
-        let Observation::Ok {
-            at,
-            value: readings,
-        } = seen
-        else {
-            return Urgency::Nothing;
+        let (at, readings) = match seen {
+            Observation::Ok { at, value } => (at, value),
+            Observation::Failed { error, .. } => {
+                let is_new = self.counters.error.as_ref() != Some(&error);
+                self.counters.error = Some(error);
+                return match is_new && self.counters.unread_cause().is_some() {
+                    true => Urgency::Immediate,
+                    false => Urgency::Nothing,
+                };
+            }
+            Observation::Unavailable => return Urgency::Nothing,
         };
+        self.counters.error = None;
         let before = self.counters.read_at.replace(at);
-        let mut change = Urgency::Nothing;
+        // The first reading is evidence for every drive, also without a counter.
+        let mut change = match before {
+            None => Urgency::Immediate,
+            Some(_) => Urgency::Nothing,
+        };
         for reading in &readings {
             let Some(subject) = self.subject_of(reading) else {
                 continue;

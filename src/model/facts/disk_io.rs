@@ -1,19 +1,26 @@
 //! Disk I/O: since when each device has had requests in flight without completing one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::model::block::DiskStat;
 use crate::model::dev::DevNo;
-use crate::model::facts::Urgency;
+use crate::model::facts::{Urgency, elapsed};
 use crate::model::observation::Observation;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DiskIo {
     stats: Observation<Vec<DiskStat>>,
     progress: BTreeMap<DevNo, IoProgress>,
+    /// The devices whose wait exceeded `WAIT_BEFORE_PROBE` at the last reading.
+    newly_waiting: BTreeSet<DevNo>,
 }
+
+/// A volume whose device completes no I/O for this long is probed at once. A drive that is only slow
+/// completes some.
+pub(crate) const WAIT_BEFORE_PROBE: Duration = Duration::from_secs(5);
 
 /// When a device last completed a request while it had I/O in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,14 +42,28 @@ impl DiskIo {
         self.progress.get(&dev)
     }
 
+    pub(crate) fn newly_waiting(&self) -> &BTreeSet<DevNo> {
+        &self.newly_waiting
+    }
+
     pub(super) fn apply(&mut self, stats: Observation<Vec<DiskStat>>) -> Urgency {
+        self.newly_waiting.clear();
         let was_waiting = self.has_waiting_io();
         let had_failed = self.stats.error().is_some();
         if let Observation::Ok { at, value } = &stats {
             let mut progress = BTreeMap::new();
             for stat in value {
                 let old = self.progress.remove(&stat.dev);
-                progress.insert(stat.dev, next_progress(old, stat, *at));
+                let progressed = next_progress(old, stat, *at);
+                if progressed.waited_at(*at)
+                    && !self
+                        .stats
+                        .at()
+                        .is_some_and(|last| progressed.waited_at(last))
+                {
+                    self.newly_waiting.insert(stat.dev);
+                }
+                progress.insert(stat.dev, progressed);
             }
             self.progress = progress;
         }
@@ -65,6 +86,13 @@ impl DiskIo {
     }
 }
 
+impl IoProgress {
+    fn waited_at(&self, at: Timestamp) -> bool {
+        self.waiting_since
+            .is_some_and(|since| elapsed(since, at) >= WAIT_BEFORE_PROBE)
+    }
+}
+
 /// A counter that differs in either direction has moved: a lower value is another device's with the
 /// same number.
 fn next_progress(old: Option<IoProgress>, stat: &DiskStat, at: Timestamp) -> IoProgress {
@@ -84,5 +112,45 @@ fn next_progress(old: Option<IoProgress>, stat: &DiskStat, at: Timestamp) -> IoP
             first_line: line.clone(),
             last_line: line,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::fixture::TestHost;
+
+    fn host() -> TestHost {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .uuid("sda", "u")
+            .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+        world.read_all(0);
+        world
+    }
+
+    #[test]
+    fn the_mounts_of_a_device_without_completions_are_probed_once() {
+        let mut world = host();
+        let mut due = |completed, in_flight, second| {
+            world.io("8:0", "sda", completed, in_flight, second);
+            world.facts.newly_waiting_mounts().len()
+        };
+        assert_eq!(due(7, 1, 10), 0);
+        assert_eq!(due(7, 1, 14), 0);
+        assert_eq!(due(7, 1, 15), 1);
+        assert_eq!(due(7, 1, 20), 0, "it is known to wait");
+        assert_eq!(due(8, 1, 25), 0, "a slow drive completes some");
+        assert_eq!(due(8, 1, 31), 1);
+        assert_eq!(due(8, 0, 36), 0);
+    }
+
+    #[test]
+    fn a_device_without_statistics_is_not_waited_for() {
+        let mut world = host();
+        world.inventory.devices.get_mut("sda").unwrap().iostats = false;
+        world.scan(1);
+        world.io("8:0", "sda", 7, 1, 10);
+        world.io("8:0", "sda", 7, 1, 20);
+        assert!(world.facts.newly_waiting_mounts().is_empty());
     }
 }

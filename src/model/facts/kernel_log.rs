@@ -16,12 +16,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::facts::device_names::DeviceNames;
 use crate::model::facts::{Facts, Urgency, elapsed};
-use crate::model::finding::Subject;
+use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::ids::VolumeId;
 use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally};
 use crate::model::kernel_log::event::{Batch, Class, Cursor, DeviceName, Event, Line};
 use crate::model::policy::ErrorPolicy;
-use crate::model::source_update::FsErrorNotice;
+use crate::model::source_update::{FsErrorNotice, SourceStatus};
 
 /// Maximum number of events that wait for attribution, at a start for drives and mounts.
 const MAX_PENDING: usize = 1024;
@@ -38,8 +38,8 @@ pub(crate) struct KernelFacts {
     /// Error histories. Kept in the store, also while the subject is not present.
     pub errors: BTreeMap<Subject, Arc<ErrorHistory>>,
     pub progress: Arc<LogProgress>,
-    /// The reader has reported that it cannot read: then a log without errors proves nothing.
-    log_unavailable: bool,
+    /// The last status of the reader. While it cannot read, a log without errors proves nothing.
+    reader: Option<SourceStatus>,
     /// Records from before this start have not been read yet.
     backlog_unread: bool,
     /// When devices got their names, from the log; the newest time of each.
@@ -110,11 +110,35 @@ impl KernelFacts {
     /// Since when the log has been read without a gap, for rules that wait for quiet; None while it
     /// is not read.
     pub(crate) fn quiet_since(&self, last: Timestamp) -> Option<Timestamp> {
-        (!self.log_unavailable && !self.backlog_unread).then(|| {
+        (!self.is_unavailable() && !self.backlog_unread).then(|| {
             self.progress
                 .gap_until
                 .map_or(last, |until| until.max(last))
         })
+    }
+
+    fn is_unavailable(&self) -> bool {
+        matches!(
+            self.reader,
+            Some(SourceStatus::Down(_) | SourceStatus::Absent(_))
+        )
+    }
+
+    /// Why no evidence comes from the log: it has not been read once, in this run or an earlier
+    /// one. None where there is no log to read (switched off).
+    pub(crate) fn unread_cause(&self) -> Option<UnknownHealth> {
+        if self.progress.cursor.is_some() {
+            return None;
+        }
+        match &self.reader {
+            Some(SourceStatus::Absent(_)) => None,
+            Some(SourceStatus::Down(why)) => {
+                Some(UnknownHealth::failed(format!("kernel log: {why}")))
+            }
+            Some(SourceStatus::Active(_) | SourceStatus::Limited(_)) | None => Some(
+                UnknownHealth::pending("the kernel log has not been read yet"),
+            ),
+        }
     }
 }
 
@@ -173,8 +197,12 @@ impl Facts {
         if batch.cursor.lost > before.as_ref().map_or(0, |cursor| cursor.lost) {
             self.restart_quiet_times(now);
         }
+        // The first reading is evidence for every drive, also without an event.
+        let mut change = match self.kernel.progress.cursor {
+            None => Urgency::Immediate,
+            Some(_) => Urgency::Nothing,
+        };
         let counted_to = before.and_then(|cursor| cursor.counted_to);
-        let mut change = Urgency::Nothing;
         // A filesystem that is mounted again is neither shut down nor read-only, even if its
         // unmount was not observed.
         for attached in &batch.name_assignments {
@@ -200,11 +228,12 @@ impl Facts {
     }
 
     /// The reader has reported its status.
-    pub(super) fn set_kernel_log_available(&mut self, heard: bool, now: Timestamp) {
-        if self.kernel.log_unavailable && heard {
+    pub(super) fn set_kernel_log_status(&mut self, status: SourceStatus, now: Timestamp) {
+        let was_unavailable = self.kernel.is_unavailable();
+        self.kernel.reader = Some(status);
+        if was_unavailable && !self.kernel.is_unavailable() {
             self.restart_quiet_times(now);
         }
-        self.kernel.log_unavailable = !heard;
     }
 
     fn ingest(&mut self, event: Event, now: Timestamp) -> Urgency {

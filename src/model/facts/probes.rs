@@ -21,12 +21,14 @@ pub(crate) struct Probes {
     results: BTreeMap<HostPath, ProbeFacts>,
     /// Every mount of every volume that can be probed, by path.
     mounts: BTreeMap<HostPath, ProbedMount>,
-    /// The state before a restart of the daemon, for the next update of the volumes.
-    restored: BTreeMap<HostPath, ProbedMount>,
+    /// The state before a restart of the daemon, for the next update of the volumes: each mount, and
+    /// whether it had been probed with an answer.
+    restored: BTreeMap<HostPath, (ProbedMount, bool)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbedMount {
+    pub id: u32,
     pub dev: DevNo,
     pub volume: VolumeId,
     pub filesystem: String,
@@ -39,6 +41,8 @@ pub(crate) struct ProbeFacts {
     /// The last measured usage, with its time. It is shown, marked stale, while probes fail.
     pub usage: Option<(Usage, Timestamp)>,
     pub stuck: Option<StuckProbe>,
+    /// A probe of this mount has been answered, in this run or in an earlier one.
+    pub answered: bool,
 }
 
 impl Probes {
@@ -55,16 +59,20 @@ impl Probes {
         self.results.values().filter(stuck).count()
     }
 
-    pub(super) fn restore_mounts(&mut self, mounts: BTreeMap<HostPath, ProbedMount>) {
+    pub(super) fn restore_mounts(&mut self, mounts: BTreeMap<HostPath, (ProbedMount, bool)>) {
         self.restored = mounts;
     }
 
     /// Before an update of the volumes: a mount of the same device is that from before the restart.
     pub(super) fn use_restored_mounts(&mut self) {
-        for (path, restored) in std::mem::take(&mut self.restored) {
-            let mount = self.mounts.entry(path).or_insert_with(|| restored.clone());
+        for (path, (restored, answered)) in std::mem::take(&mut self.restored) {
+            let mount = self.mounts.entry(path.clone());
+            let mount = mount.or_insert_with(|| restored.clone());
             if mount.dev == restored.dev {
                 *mount = restored;
+                if answered {
+                    self.results.entry(path).or_default().answered = true;
+                }
             }
         }
     }
@@ -88,17 +96,24 @@ impl Probes {
         set_stuck(&mut self.results.entry(path).or_default().stuck, stuck)
     }
 
-    pub(super) fn apply(&mut self, path: HostPath, seen: Observation<MountProbe>) -> Urgency {
+    /// Returns what changed, and whether it is the first answer of this mount.
+    pub(super) fn apply(
+        &mut self,
+        path: HostPath,
+        seen: Observation<MountProbe>,
+    ) -> (Urgency, bool) {
         // A result for an unmounted mount does not describe the current one.
         if !self.mounts.contains_key(&path) {
-            return Urgency::Nothing;
+            return (Urgency::Nothing, false);
         }
         let known = self.results.entry(path).or_default();
         let ProbeFacts {
             result,
             usage,
             stuck,
+            answered,
         } = known;
+        let mut is_first = false;
         let mut change = match (&*result, &seen) {
             (Observation::Ok { value: before, .. }, Observation::Ok { value: after, .. })
                 if before == after =>
@@ -125,12 +140,17 @@ impl Probes {
             if stuck.take().is_some() {
                 change = Urgency::Immediate;
             }
-            if let Ok(measured) = value.statfs {
+            // A filesystem that shows no size at all is not measured: FUSE answers like this to
+            // those whom it does not serve (fuse_statfs(), fs/fuse/inode.c).
+            if let Ok(measured) = value.statfs
+                && measured.total_bytes > 0
+            {
                 *usage = Some((measured, *at));
             }
+            is_first = !std::mem::replace(answered, true);
         }
         *result = seen;
-        change
+        (change, is_first)
     }
 
     #[cfg(test)]

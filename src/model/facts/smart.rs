@@ -18,7 +18,7 @@ use crate::model::smart::report::{
     Body, InformationalException, SelfTests, SmartReport, WhenFailed,
 };
 use crate::model::smart::{SelfTestKind, SmartResponse};
-use crate::model::source_update::{SmartTarget, StuckSmartctl};
+use crate::model::source_update::{SmartTarget, SourceStatus, StuckSmartctl};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SmartReadings {
@@ -26,6 +26,8 @@ pub(crate) struct SmartReadings {
     drives: BTreeMap<DriveId, Arc<SmartFacts>>,
     /// Drives that the configuration excludes.
     ignored: BTreeSet<DriveId>,
+    /// The last status of the source.
+    status: Option<SourceStatus>,
 }
 
 /// The readings of one drive.
@@ -69,6 +71,14 @@ impl SmartReadings {
 
     pub(crate) fn is_ignored(&self, drive: &DriveId) -> bool {
         self.ignored.contains(drive)
+    }
+
+    pub(super) fn set_status(&mut self, status: SourceStatus) {
+        self.status = Some(status);
+    }
+
+    pub(crate) fn status(&self) -> Option<&SourceStatus> {
+        self.status.as_ref()
     }
 
     /// Restores histories from the store: older than any response since the start.
@@ -254,6 +264,15 @@ impl Facts {
             })
         };
         self.drives.values().filter_map(target).collect()
+    }
+
+    /// Whether the drive should answer smartctl: it has platters or flash, and smartctl can reach
+    /// it. A controller's member may not have been listed yet.
+    pub(crate) fn expects_smart(&self, drive: &DriveFacts) -> bool {
+        is_physical(drive)
+            && !self.smart.is_ignored(&drive.id)
+            && !matches!(self.smart.status, Some(SourceStatus::Absent(_)))
+            && (drive.location.raid_controller.is_some() || self.smartctl_device(drive).is_some())
     }
 
     /// The device that smartctl opens, and its `--device` type. None for drives that are never

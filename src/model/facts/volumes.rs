@@ -223,6 +223,7 @@ impl Facts {
 
 /// A mount of a volume that a lookup of its path ends in.
 struct VisibleMount {
+    id: u32,
     dev: DevNo,
     /// The source matches too, not only the type, root and options.
     source_matches: bool,
@@ -242,6 +243,7 @@ fn visible_mounts(volume: &VolumeFacts, table: &MountTree) -> BTreeMap<HostPath,
             && visible.options == mount.options
             && visible.super_options == mount.super_options;
         let shown = VisibleMount {
+            id: visible.id,
             dev: visible.dev,
             source_matches: volume.source.as_ref() == Some(&visible.source),
         };
@@ -263,6 +265,7 @@ fn add_probed_mounts(
     let domains = failure_domain::of_volume(facts);
     for (path, shown) in shown {
         let target = ProbedMount {
+            id: shown.id,
             dev: shown.dev,
             volume: facts.id.clone(),
             filesystem: facts.fs_type.clone().unwrap_or_default(),

@@ -68,14 +68,34 @@ pub(crate) fn fs_kind(mount: &Mount) -> FsKind {
     if ANONYMOUS.contains(&fs_type) {
         return FsKind::Local;
     }
-    // ntfs-3g and similar filesystems on a block device have the type fuseblk. `fuse.ext4` and
-    // similar types count as transient.
-    let foreign = IMAGES.contains(&fs_type) || fs_type == "fuse" || fs_type.starts_with("fuse.");
-    if mount.dev.is_anonymous() || foreign {
+    // ntfs-3g and similar filesystems on a block device have the type fuseblk.
+    if is_fuse(mount) {
+        return match serves_device(mount) {
+            true => FsKind::Local,
+            false => FsKind::Transient,
+        };
+    }
+    if mount.dev.is_anonymous() || IMAGES.contains(&fs_type) {
         FsKind::Transient
     } else {
         FsKind::Local
     }
+}
+
+pub(crate) fn is_fuse(mount: &Mount) -> bool {
+    mount.fs_type == "fuse" || mount.fs_type.starts_with("fuse.")
+}
+
+/// A FUSE filesystem of root whose source is a device (fuse2fs, ntfs-3g without fuseblk). Users
+/// choose type and source of theirs freely; the kernel shows who mounted it (fuse_show_options(),
+/// fs/fuse/inode.c).
+fn serves_device(mount: &Mount) -> bool {
+    let below_dev = mount.source.strip_prefix(&HostPath::from("/dev"));
+    below_dev.is_some_and(|name| !name.is_empty() && name != b"fuse")
+        && mount
+            .super_options
+            .iter()
+            .any(|option| option == "user_id=0")
 }
 
 /// Matches a shell-like pattern: `*` any bytes (also `/` and none), `?` one byte. Backtracks only
@@ -288,6 +308,19 @@ mod tests {
             mount(2, 1, "8:17", "/", "/y", "ext4", "/dev/sdb1"),
         ];
         assert_eq!(MountTree::new(&mounts).by_path.len(), 2);
+    }
+
+    #[test]
+    fn a_fuse_filesystem_of_root_on_a_device_is_a_volume() {
+        let fuse = |source: &str, owner: &str| {
+            let mut mount = mount(1, 0, "0:42", "/", "/x", "fuse.fuse2fs", source);
+            mount.super_options = vec!["rw".into(), owner.into(), "group_id=0".into()];
+            fs_kind(&mount)
+        };
+        assert_eq!(fuse("/dev/sdb1", "user_id=0"), FsKind::Local);
+        assert_eq!(fuse("/dev/sdb1", "user_id=1000"), FsKind::Transient);
+        assert_eq!(fuse("/dev/fuse", "user_id=0"), FsKind::Transient);
+        assert_eq!(fuse("sshfs", "user_id=0"), FsKind::Transient);
     }
 
     #[test]

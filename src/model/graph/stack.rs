@@ -102,7 +102,7 @@ impl<'a> Graph<'a> {
             return self.backing_device(&self.by_dev.get(&mount.dev)?.name);
         }
         // The source of any other filesystem, FUSE above all, is a text that its user chooses.
-        if mounts::fs_kind(mount) != FsKind::Local {
+        if mounts::fs_kind(mount) != FsKind::Local || mounts::is_fuse(mount) {
             return None;
         }
         // bcachefs lists all its members: `/dev/sda:/dev/sdb`.

@@ -3,13 +3,16 @@ use crate::model::block::Inventory;
 use crate::model::drive::{DriveFacts, DriveKind, Location, Transport};
 use crate::model::facts::probes::ProbeFacts;
 use crate::model::facts::{KnownDrive, KnownVolume};
-use crate::model::finding::{FindingDetails, Judgement, Status, Verdict};
+use crate::model::finding::{FindingDetails, Judgement, Status, UnknownCause, Verdict};
 use crate::model::ids::DriveId;
 use crate::model::mount::MountTable;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
+use crate::model::policy::VolumeSettings;
 use crate::model::probe::MountProbe;
 use crate::model::reason::Reason;
+use crate::model::smart::SmartResponse;
+use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 use crate::model::volume::{MountRole, Stack, VolumeFacts, VolumeMount};
 
 fn at(second: i64) -> Timestamp {
@@ -113,6 +116,15 @@ fn node_facts() -> Facts {
     facts.mounts = Observation::ok(at(0), MountTable::default()).into();
     facts.drives.insert(drive_id(), drive());
     facts.volumes.insert(volume_id(), volume());
+    for update in [
+        SourceUpdate::Source {
+            source: Source::KernelLog,
+            status: SourceStatus::Absent("switched off".to_owned()),
+        },
+        SourceUpdate::Counters(Observation::ok(at(0), Vec::new())),
+    ] {
+        facts.apply(update, &VolumeSettings::default(), at(0));
+    }
     facts
 }
 
@@ -324,7 +336,7 @@ fn the_last_usage_remains_and_is_stale_since_the_first_failed_probe() {
 }
 
 #[test]
-fn health_is_never_unknown_before_settled_or_with_an_adverse_finding() {
+fn a_failed_source_is_unknown_also_before_settled_and_never_with_an_adverse_finding() {
     let mut fixture = BuilderFixture {
         settled: false,
         ..BuilderFixture::new()
@@ -334,25 +346,68 @@ fn health_is_never_unknown_before_settled_or_with_an_adverse_finding() {
         ..node_facts()
     };
     fixture.next(&facts, 0);
-    assert_eq!(
-        (
-            fixture.last.drives[&drive_id()].health,
-            fixture.last.node.health
-        ),
-        (Health::Good, None)
-    );
-    fixture.settled = true;
-    fixture.next(&facts, 1);
     let drive = &fixture.last.drives[&drive_id()];
     assert_eq!(
         (drive.health, drive.health_unknown_why.as_str()),
         (Health::Unknown, "drives: no scan")
     );
+    assert_eq!(fixture.last.node.health, None);
+    fixture.settled = true;
+    fixture.next(&facts, 1);
     assert_eq!(fixture.last.node.health, Some(Health::Unknown));
     fixture.raise(2);
     fixture.next(&facts, 2);
-    assert_eq!(fixture.last.drives[&drive_id()].health, Health::Bad);
-    assert_eq!(fixture.last.drives[&drive_id()].health_unknown_why, "");
+    let drive = &fixture.last.drives[&drive_id()];
+    assert_eq!(
+        (drive.health, drive.health_unknown_cause),
+        (Health::Bad, None)
+    );
+    assert_eq!(drive.health_unknown_why, "");
+}
+
+/// Nothing has failed, and nothing is known to be good: the drive is shown as unknown, and the node
+/// is good.
+#[test]
+fn a_drive_that_has_never_been_awake_does_not_make_the_node_unknown() {
+    let mut fixture = BuilderFixture::new();
+    let mut facts = node_facts();
+    let standby = SourceUpdate::Smart {
+        drive: drive_id(),
+        at: at(0),
+        response: Box::new(SmartResponse::Standby {
+            mode: "STANDBY".to_owned(),
+        }),
+        duration: Duration::ZERO,
+    };
+    facts.apply(standby, &VolumeSettings::default(), at(0));
+    fixture.next(&facts, 0);
+    let drive = &fixture.last.drives[&drive_id()];
+    assert_eq!(
+        (drive.health, drive.health_unknown_cause),
+        (Health::Unknown, Some(UnknownCause::Asleep))
+    );
+    assert_eq!(fixture.last.volumes[&volume_id()].health, Health::Good);
+    assert_eq!(fixture.last.node.health, Some(Health::Good));
+}
+
+#[test]
+fn a_filesystem_without_a_size_is_not_measured() {
+    let mut fixture = BuilderFixture::new();
+    let mut facts = node_facts();
+    measured(&mut facts, 5, 10);
+    fixture.next(&facts, 10);
+    let dead = MountProbe {
+        statfs: Ok(Usage::default()),
+        readdir: Ok(()),
+    };
+    let probe = facts.probes.get_mut(&HostPath::from("/data")).unwrap();
+    probe.result = Observation::ok(at(20), dead);
+    fixture.next(&facts, 20);
+    let usage = fixture.last.volumes[&volume_id()].usage;
+    assert!(
+        matches!(usage, VolumeUsage::Mounted { usage, stale: Some(_), .. } if usage.total_bytes == 1_000_000),
+        "{usage:?}"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::model::assess;
 use crate::model::condition;
 use crate::model::facts::{Facts, KnownDrive, KnownVolume};
-use crate::model::finding::{Finding, Health, Subject};
+use crate::model::finding::{Finding, Health, Subject, UnknownCause, UnknownHealth};
 use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::observation::Observation;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
@@ -21,7 +21,7 @@ pub(super) fn drives(
 ) -> BTreeMap<DriveId, Arc<Drive>> {
     let drive = |(id, known): (&DriveId, &KnownDrive)| {
         let subject = Subject::Drive(id.clone());
-        let (health, health_unknown_why) = health(scene, findings, &subject);
+        let (health, health_unknown_why, health_unknown_cause) = health(scene, findings, &subject);
         let presence = known
             .missing_since
             .map_or(Presence::Present, |since| Presence::Missing { since });
@@ -42,6 +42,7 @@ pub(super) fn drives(
                 && (old.presence, old.health, old.maintenance, old.first_seen)
                     == (presence, health, maintenance, known.first_seen)
                 && old.health_unknown_why == health_unknown_why
+                && old.health_unknown_cause == health_unknown_cause
                 && old.findings == ids
                 && old.volumes == known.volumes
                 && same_arc(old.errors.as_ref(), errors)
@@ -57,6 +58,7 @@ pub(super) fn drives(
             last_seen,
             health,
             health_unknown_why,
+            health_unknown_cause,
             findings: ids,
             maintenance,
             volumes: known.volumes.clone(),
@@ -76,7 +78,7 @@ pub(super) fn volumes(
     let volume = |(id, known): (&VolumeId, &KnownVolume)| {
         let subject = Subject::Volume(id.clone());
         let old = previous.volumes.get(id);
-        let (health, health_unknown_why) = health(scene, findings, &subject);
+        let (health, health_unknown_why, health_unknown_cause) = health(scene, findings, &subject);
         let about = findings.get(&subject).map_or(&[][..], Vec::as_slice);
         let unknown = (health == Health::Unknown).then_some((
             health_unknown_why.as_str(),
@@ -90,7 +92,7 @@ pub(super) fn volumes(
             health,
             statuses,
             unknown,
-            old.map(|old| &old.condition),
+            old.and_then(|old| old.condition.as_ref()),
         );
         let usage = usage(scene.facts, known, old.map(|old| &old.usage));
         let last_probe = last_probe(scene.facts, known);
@@ -104,6 +106,7 @@ pub(super) fn volumes(
             && (old.csi_status, old.operational_status, old.usage_status)
                 == (statuses.csi, statuses.operational, statuses.usage)
             && old.health_unknown_why == health_unknown_why
+            && old.health_unknown_cause == health_unknown_cause
             && old.condition == condition
             && old.findings == ids
         {
@@ -117,6 +120,7 @@ pub(super) fn volumes(
             usage_status: statuses.usage,
             health,
             health_unknown_why,
+            health_unknown_cause,
             condition,
             findings: ids,
             first_seen: known.first_seen,
@@ -188,18 +192,20 @@ fn ids(findings: &FindingsBySubject, subject: &Subject) -> Vec<FindingId> {
 }
 
 /// The worst of the active findings, acknowledged ones too: an acknowledged failing drive is still
-/// failing. Unknown only without adverse findings, and not before the first complete snapshot.
+/// failing. Unknown only without adverse findings.
 fn health(
     scene: &SnapshotInput<'_>,
     findings: &FindingsBySubject,
     subject: &Subject,
-) -> (Health, String) {
+) -> (Health, String, Option<UnknownCause>) {
     let findings = findings.get(subject).into_iter().flatten();
     let worst = findings.map(|finding| finding.severity).max();
-    let why = assess::health_unknown(scene.facts, subject).filter(|_| scene.settled);
-    match assess::health(worst, why.is_some()) {
-        Health::Unknown => (Health::Unknown, why.unwrap_or_default()),
-        known => (known, String::new()),
+    let unknown = assess::health_unknown(scene.facts, subject);
+    match (assess::health(worst, unknown.is_some()), unknown) {
+        (Health::Unknown, Some(UnknownHealth { cause, why })) => {
+            (Health::Unknown, why, Some(cause))
+        }
+        (known, _) => (known, String::new(), None),
     }
 }
 
@@ -247,7 +253,10 @@ fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> V
     let answers = probes.iter().any(|probe| {
         probe.stuck.is_none()
             && match &probe.result {
-                Observation::Ok { value, .. } => value.statfs.is_ok(),
+                Observation::Ok { value, .. } => value
+                    .statfs
+                    .as_ref()
+                    .is_ok_and(|measured| measured.total_bytes > 0),
                 Observation::Failed { .. } => false,
                 Observation::Unavailable => true,
             }

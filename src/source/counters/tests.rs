@@ -261,6 +261,7 @@ fn a_counter_that_makes_no_sense_is_a_warning_and_the_others_are_there() {
 fn one_mount_of_each_xfs_is_asked_and_none_on_a_sleeping_drive() {
     let target = |path: &str, minor, filesystem: &str, asleep| ProbeTarget {
         path: path.into(),
+        id: minor,
         dev: DevNo::new(8, minor),
         asleep,
         filesystem: filesystem.into(),

@@ -7,6 +7,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 fn plans(mounts: &[(&str, u32)]) -> BTreeMap<HostPath, Plan> {
     let target = |&(path, minor): &(&str, u32)| ProbeTarget {
         path: path.into(),
+        id: minor,
         dev: DevNo::new(8, minor),
         asleep: false,
         filesystem: "ext4".into(),
@@ -79,4 +80,19 @@ fn a_worker_that_dies_after_it_was_stuck_frees_its_share_only() {
     let due = take_due(&mut plans, INTERVAL).filesystems;
     assert_eq!(due[0][0].path, HostPath::from("/other"));
     assert_eq!((due.len(), due[0].len()), (1, 1));
+}
+
+#[test]
+fn a_mount_that_waits_for_another_job_of_its_filesystem_is_tried_again_soon() {
+    let mut plans = plans(&[("/a", 1)]);
+    for _ in 0..5 {
+        take_due(&mut plans, INTERVAL);
+        end(&mut plans, "/a", Response::Waiting, false);
+        let plan = plans.get_mut(&HostPath::from("/a")).expect("planned");
+        assert!(plan.due <= Instant::now() + RETRY_INTERVAL);
+        plan.due = Instant::now();
+    }
+    take_due(&mut plans, INTERVAL);
+    end(&mut plans, "/a", Response::Missing, false);
+    assert!(plans[&HostPath::from("/a")].due > Instant::now() + RETRY_INTERVAL);
 }

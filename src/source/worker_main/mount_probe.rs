@@ -2,32 +2,89 @@
 //! atime, and keeps no descriptor and no working directory.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
-use nix::sys::statvfs::statvfs;
+use nix::sys::statvfs::fstatvfs;
 
 use crate::host::clock::monotonic;
 use crate::host::freeze::OpenMount;
+use crate::host::mounting::mount_id;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
+use crate::model::mount::{self, Mount};
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, ProbeError, Usage};
 
-pub(crate) fn probe(path: &HostPath) -> MountProbe {
-    MountProbe {
-        statfs: usage(path),
-        readdir: read_directory(path),
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProbeJobError {
+    #[error("finding what is mounted at {path}")]
+    Identify {
+        path: HostPath,
+        #[source]
+        source: io::Error,
+    },
+    /// The path leads to another filesystem, often the one beneath. Its answer is not the volume's.
+    #[error("{path} is not mounted where volumes are probed (a mount namespace of its own)")]
+    NotMounted { path: HostPath },
+}
+
+/// `id` and `dev` are the mount's in the host's mountinfo.
+pub(crate) fn probe(path: &HostPath, id: u32, dev: DevNo) -> Result<MountProbe, ProbeJobError> {
+    // Queries nothing and changes no atime: an automount is not triggered, a dead server not asked.
+    let opened = open(
+        path.as_path(),
+        OFlag::O_PATH | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    );
+    let place = match opened {
+        Ok(place) => place,
+        Err(errno) => {
+            let error = probe_error("open", errno);
+            return Ok(MountProbe {
+                statfs: Err(error.clone()),
+                readdir: Err(error),
+            });
+        }
+    };
+    let is_it = is_mount(&place, path, id, dev).map_err(|source| ProbeJobError::Identify {
+        path: path.clone(),
+        source,
+    })?;
+    if !is_it {
+        return Err(ProbeJobError::NotMounted { path: path.clone() });
     }
+    Ok(MountProbe {
+        statfs: usage(&place),
+        readdir: read_directory(&place),
+    })
+}
+
+/// Mount ids are unique among all mount namespaces. Only a namespace of its own, or a mount that was
+/// replaced, needs a look into the table, whose reading can wait for a mount(2) that hangs.
+fn is_mount(place: &OwnedFd, path: &HostPath, id: u32, dev: DevNo) -> io::Result<bool> {
+    let opened = mount_id(place.as_fd())?;
+    if opened == id {
+        return Ok(true);
+    }
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    let prefix = format!("{opened} ");
+    let mut lines = table.split(|byte| *byte == b'\n');
+    let line = lines.find(|line| line.starts_with(prefix.as_bytes()));
+    let (mounts, _) = mount::parse(line.unwrap_or_default());
+    // stat(2) returns the number of a btrfs subvolume, mountinfo that of the filesystem.
+    let is_it = |mount: &Mount| mount.mount_point == *path && mount.dev == dev;
+    Ok(mounts.first().is_some_and(is_it))
 }
 
 /// As in statvfs(3): the available space is that for unprivileged users.
-fn usage(path: &HostPath) -> Result<Usage, ProbeError> {
-    let answer = statvfs(path.as_path()).map_err(|errno| probe_error("statfs", errno))?;
+fn usage(place: &OwnedFd) -> Result<Usage, ProbeError> {
+    let answer = fstatvfs(place).map_err(|errno| probe_error("statfs", errno))?;
     let unit = answer.fragment_size();
     let total_inodes = answer.files();
     Ok(Usage {
@@ -45,14 +102,24 @@ fn usage(path: &HostPath) -> Result<Usage, ProbeError> {
 
 /// Opens the directory and reads its first entries. A mount of one file (a bind mount) is opened
 /// and not read.
-fn read_directory(path: &HostPath) -> Result<(), ProbeError> {
+fn read_directory(place: &OwnedFd) -> Result<(), ProbeError> {
     let plain = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let open = |flags| open(path.as_path(), plain | flags, Mode::empty());
-    let opened = match open(OFlag::O_DIRECTORY | OFlag::O_NOATIME) {
+    let directory = |flags| {
+        openat(
+            place,
+            ".",
+            plain | OFlag::O_DIRECTORY | flags,
+            Mode::empty(),
+        )
+    };
+    let opened = match directory(OFlag::O_NOATIME) {
         Ok(directory) => return first_entry(directory),
-        Err(Errno::ENOTDIR) => open(OFlag::empty()),
+        Err(Errno::ENOTDIR) => {
+            let link = format!("/proc/self/fd/{}", place.as_raw_fd());
+            open(link.as_str(), plain, Mode::empty())
+        }
         // Not the owner, and no permission for O_NOATIME: only opening changes nothing.
-        Err(Errno::EPERM) => open(OFlag::O_DIRECTORY),
+        Err(Errno::EPERM) => directory(OFlag::empty()),
         Err(errno) => Err(errno),
     };
     opened.map(drop).map_err(|errno| probe_error("open", errno))
@@ -181,4 +248,51 @@ fn hang() -> MountProbe {
     // The daemon sends nothing to a stuck worker; the end of the pipe ends this process.
     while matches!(nix::unistd::read(std::io::stdin(), &mut line), Ok(1..)) {}
     std::process::exit(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own_mount(path: &str) -> Mount {
+        let table = std::fs::read("/proc/self/mountinfo").expect("readable");
+        let (mounts, _) = mount::parse(&table);
+        let mut mounts = mounts.into_iter();
+        let found = mounts.rfind(|mount| mount.mount_point == HostPath::from(path));
+        found.expect("mounted")
+    }
+
+    #[test]
+    fn a_mount_is_known_by_its_id_or_by_the_own_table() {
+        let proc = own_mount("/proc");
+        let path = HostPath::from("/proc");
+        let answer = probe(&path, proc.id, proc.dev).expect("mounted");
+        assert_eq!(answer.readdir, Ok(()));
+        // The id is another one in a mount namespace of its own.
+        assert!(probe(&path, u32::MAX, proc.dev).is_ok());
+        let other = DevNo::new(8, 1);
+        assert!(matches!(
+            probe(&path, u32::MAX, other),
+            Err(ProbeJobError::NotMounted { .. })
+        ));
+    }
+
+    #[test]
+    fn the_filesystem_beneath_a_path_does_not_answer_for_it() {
+        let proc = own_mount("/proc");
+        let folder = HostPath::from("/proc/sys");
+        assert!(matches!(
+            probe(&folder, u32::MAX, proc.dev),
+            Err(ProbeJobError::NotMounted { .. })
+        ));
+        let gone = probe(&HostPath::from("/nonexistent"), 1, proc.dev).expect("an answer");
+        assert_eq!(gone.statfs.expect_err("nothing there").errno, 2);
+    }
+
+    #[test]
+    fn a_mount_of_one_file_is_opened_and_not_read() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let place = open(file.path(), OFlag::O_PATH, Mode::empty()).expect("opened");
+        assert_eq!(read_directory(&place), Ok(()));
+    }
 }

@@ -227,6 +227,15 @@ async fn a_snapshot_is_settled_when_each_source_has_answered_or_after_the_timeou
             KubeletRecords::default(),
         )))
         .await;
+    early
+        .send(SourceUpdate::Counters(Observation::ok(at, Vec::new())))
+        .await;
+    early
+        .send(SourceUpdate::Source {
+            source: Source::KernelLog,
+            status: SourceStatus::Absent("switched off".to_owned()),
+        })
+        .await;
     early.until(|snapshot| snapshot.settled).await;
     assert!(start.elapsed() < SETTLE_TIMEOUT);
     let late = harness();

@@ -228,6 +228,20 @@ async fn unknown_health_is_an_error_and_statistics_go_on_with_the_last_known_con
         })
     );
     assert_eq!(stats.usage.len(), 1);
+    // Before the first probe there is no condition to repeat.
+    shim.daemon
+        .state()
+        .volumes
+        .values_mut()
+        .for_each(|volume| volume.condition = None);
+    let request = wire::NodeGetVolumeStatsRequest {
+        volume_id: "dv-1".into(),
+        volume_path: "/p".into(),
+        ..Default::default()
+    };
+    let stats = shim.node().node_get_volume_stats(request).await;
+    let stats = stats.expect("answered").into_inner();
+    assert_eq!((stats.usage[0].total, stats.volume_condition), (9, None));
 }
 
 #[tokio::test]

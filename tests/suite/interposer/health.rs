@@ -58,7 +58,7 @@ fn failing() -> VolumeHealth {
     };
     VolumeHealth {
         statuses: Ok(vec![status(Degraded, "DriveFailing")]),
-        condition,
+        condition: Some(condition),
         local: true,
     }
 }
@@ -347,7 +347,7 @@ async fn health_is_answered_locally_where_the_upstream_has_none_and_unknown_is_a
         "fine",
         VolumeHealth {
             statuses: Ok(Vec::new()),
-            condition: VolumeCondition::default(),
+            condition: Some(VolumeCondition::default()),
             local: true,
         },
     );
@@ -356,7 +356,7 @@ async fn health_is_answered_locally_where_the_upstream_has_none_and_unknown_is_a
         "unknown",
         VolumeHealth {
             statuses: Err(HealthUnknown("smartctl does not answer".into())),
-            condition: VolumeCondition::default(),
+            condition: Some(VolumeCondition::default()),
             local: true,
         },
     );
@@ -560,7 +560,7 @@ async fn a_remote_volume_that_this_node_cannot_reach_is_only_degraded_to_a_contr
         "v",
         VolumeHealth {
             statuses: Ok(vec![status(Inaccessible, "NotAccessible")]),
-            condition: VolumeCondition::default(),
+            condition: Some(VolumeCondition::default()),
             local: false,
         },
     );

@@ -27,7 +27,7 @@ fn bad(handle: &str) -> ListedVolume {
         attached: true,
         health: VolumeHealth {
             statuses: Ok(vec![status]),
-            condition,
+            condition: Some(condition),
             local: true,
         },
     }

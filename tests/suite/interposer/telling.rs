@@ -127,7 +127,7 @@ async fn a_driver_that_is_reached_past_the_interposer_is_detected_and_reported()
     let here = |handle: &str| {
         let told = VolumeHealth {
             statuses: Ok(Vec::new()),
-            condition: VolumeCondition::default(),
+            condition: Some(VolumeCondition::default()),
             local: true,
         };
         ListedVolume {

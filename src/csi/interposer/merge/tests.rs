@@ -149,7 +149,7 @@ fn a_condition_goes_into_the_listed_volumes_that_we_know() {
     };
     let told = VolumeHealth {
         statuses: Ok(Vec::new()),
-        condition: abnormal("disk"),
+        condition: Some(abnormal("disk")),
         local: true,
     };
     let ours = HashMap::from([("a".to_owned(), told.clone()), ("b".to_owned(), told)]);
@@ -342,13 +342,13 @@ proptest! {
 
     #[test]
     fn malformed_messages_are_refused_or_stay_readable(junk in prop::collection::vec(any::<u8>(), 0..64)) {
-        let told = VolumeHealth { statuses: Ok(vec![status(Degraded, "X")]), condition: abnormal("x"), local: true };
+        let told = VolumeHealth { statuses: Ok(vec![status(Degraded, "X")]), condition: Some(abnormal("x")), local: true };
         let ours = [status(Degraded, "X")];
         let known = HashMap::from([(String::new(), told.clone())]);
         for merged in [
             add_capabilities(&junk, &[4]),
-            stats(&junk, &told.condition),
-            volume(&junk, &told.condition),
+            stats(&junk, &abnormal("x")),
+            volume(&junk, &abnormal("x")),
             volumes(&junk, &known),
             health(&junk, "v", &ours),
             storage(&junk, &ours),

@@ -196,18 +196,26 @@ fn a_thousand_findings_with_hostile_text_make_a_short_message() {
 }
 
 #[test]
-fn a_drive_without_its_first_smart_data_is_not_called_healthy() {
+fn a_drive_without_its_first_answer_is_not_called_healthy() {
     let mut seen = snapshot(&[]);
-    seen.drives.get_mut("d1").expect("there").smart_pending =
-        Some("SMART: smartctl has not returned".into());
-    let condition = condition_of(seen.clone());
+    let drive = seen.drives.get_mut("d1").expect("there");
+    (drive.health, drive.is_pending) = (Health::Unknown, true);
+    drive.why = "SMART: not queried yet".into();
+    seen.health = Health::Unknown;
+    let condition = condition_of(seen);
     assert_eq!(
         (condition.status, condition.message.as_str()),
         (
             ConditionStatus::Unknown,
-            "drive sda: health unknown: SMART: smartctl has not returned"
+            "drive sda: health unknown: SMART: not queried yet"
         )
     );
-    seen.drives.get_mut("d1").expect("there").maintenance = true;
+}
+
+#[test]
+fn a_drive_that_has_been_asleep_all_the_time_does_not_count() {
+    let mut seen = snapshot(&[]);
+    let drive = seen.drives.get_mut("d1").expect("there");
+    (drive.health, drive.is_pending, drive.is_asleep) = (Health::Unknown, true, true);
     assert_eq!(condition_of(seen).status, ConditionStatus::True);
 }

@@ -343,58 +343,18 @@ fn a_state_is_an_issue_beside_milder_findings_and_an_acknowledged_finding_hides_
 }
 
 #[test]
-fn smart_is_pending_until_the_first_query_ends_and_not_where_none_is_made() {
-    use wire::smart::State;
-    let unasked = |smart: Option<wire::Smart>| {
-        Drive::from_wire(&wire::Drive {
-            smart,
+fn a_first_answer_that_is_outstanding_is_no_failure() {
+    let of = |cause: wire::UnknownCause| {
+        let drive = Drive::from_wire(&wire::Drive {
+            health: wire::Health::Unknown.into(),
+            health_unknown_cause: cause.into(),
             ..Default::default()
-        })
-        .smart_pending
+        });
+        (drive.is_pending, drive.is_asleep)
     };
-    let smart = |state: State| wire::Smart {
-        state: state.into(),
-        detail: "smartctl has not returned".into(),
-        ..Default::default()
-    };
-    assert_eq!(
-        unasked(None),
-        None,
-        "virtual, switched off, or nobody to ask with"
-    );
-    assert_eq!(
-        unasked(Some(smart(State::Stuck))).as_deref(),
-        Some("SMART: smartctl has not returned")
-    );
-    assert_eq!(
-        unasked(Some(smart(State::Waiting))).as_deref(),
-        Some("SMART: not queried yet")
-    );
-    for state in [
-        State::Answered,
-        State::Asleep,
-        State::NotApplicable,
-        State::Failed,
-        State::Unspecified,
-    ] {
-        assert_eq!(unasked(Some(smart(state))), None, "{state:?}");
-    }
-    // The last answer stands.
-    let answered = Some(prost_types::Timestamp {
-        seconds: 100,
-        nanos: 0,
-    });
-    assert_eq!(
-        unasked(Some(wire::Smart {
-            answered,
-            ..smart(State::Stuck)
-        })),
-        None
-    );
-    let asleep = wire::Drive {
-        smart: Some(smart(State::Waiting)),
-        asleep: true,
-        ..Default::default()
-    };
-    assert_eq!(Drive::from_wire(&asleep).smart_pending, None);
+    assert_eq!(of(wire::UnknownCause::Pending), (true, false));
+    assert_eq!(of(wire::UnknownCause::Asleep), (true, true));
+    assert_eq!(of(wire::UnknownCause::Failed), (false, false));
+    // An older daemon gives no cause.
+    assert_eq!(of(wire::UnknownCause::Unspecified), (false, false));
 }

@@ -38,6 +38,7 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
         name: "filesystem /".into(),
         health,
         why: String::new(),
+        is_pending: false,
         pods: vec![],
         pv_uses: vec![],
         state_reason: None,
@@ -57,7 +58,8 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
         health,
         why: String::new(),
         maintenance: false,
-        smart_pending: None,
+        is_pending: false,
+        is_asleep: false,
         has_smart_data: true,
     };
     NodeSnapshot {
@@ -381,6 +383,26 @@ fn health_that_becomes_unknown_or_known_again_is_a_transition() {
     assert_eq!(lines(Some(&unknown), &good), [found]);
     // Who has just come does not know since when it is so.
     assert_eq!(lines(None, &unknown), []);
+}
+
+#[test]
+fn a_first_answer_that_is_outstanding_is_no_transition() {
+    let good = snapshot(&[]);
+    let mut waiting = snapshot(&[]);
+    let drive = waiting.drives.get_mut("d1").expect("there");
+    (drive.health, drive.is_pending) = (Health::Unknown, true);
+    let volume = waiting.volumes.get_mut("v1").expect("there");
+    (volume.health, volume.is_pending) = (Health::Unknown, true);
+    assert_eq!(lines(Some(&waiting), &good), []);
+    assert_eq!(lines(Some(&good), &waiting), []);
+    // The health before a restart of the daemon counts on.
+    let mut unknown = snapshot(&[]);
+    let drive = unknown.drives.get_mut("d1").expect("there");
+    (drive.health, drive.why) = (Health::Unknown, "smartctl does not answer".into());
+    let between = next_baseline(&unknown, &waiting);
+    assert_eq!(lines(Some(&between), &unknown), []);
+    assert_eq!(lines(Some(&between), &good).len(), 1);
+    assert_eq!(lines(Some(&waiting), &unknown).len(), 1);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod raid_members;
 
 use super::plain;
 use crate::model::drive::{DriveKind, Transport};
+use crate::model::finding::UnknownHealth;
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event};
@@ -144,8 +145,8 @@ fn a_failed_smart_query_raises_nothing_and_clears_nothing() {
     let subject = crate::model::finding::Subject::Drive(DriveId::new("A"));
     let why = crate::model::assess::health_unknown(&healthy.facts, &subject);
     assert_eq!(
-        why.as_deref(),
-        Some("SMART: half an answer"),
+        why,
+        Some(UnknownHealth::failed("SMART: half an answer")),
         "and never reads as good"
     );
     report_smart(&mut healthy, report("A", 0, 0), 20);

@@ -23,6 +23,7 @@ fn a_failed_source_makes_its_subjects_unknown_and_clears_nothing() {
     assert!(
         health_unknown(&world.facts, &subject)
             .unwrap()
+            .why
             .contains("mountinfo")
     );
     world.read_mounts(20);

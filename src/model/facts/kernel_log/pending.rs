@@ -85,7 +85,7 @@ impl Facts {
         if last.is_some_and(|last| last >= from || elapsed(last, from) <= NOTICE_LAG) {
             return Some(Urgency::Nothing);
         }
-        if !self.kernel.log_unavailable && elapsed(since, now) < NOTICE_LAG {
+        if !self.kernel.is_unavailable() && elapsed(since, now) < NOTICE_LAG {
             return None;
         }
         Some(self.record_event(vec![subject.clone()], event))
@@ -98,7 +98,7 @@ impl Facts {
         since: Timestamp,
         now: Timestamp,
     ) -> Option<Urgency> {
-        let due = self.kernel.log_unavailable || elapsed(since, now) >= NOTICE_LAG;
+        let due = self.kernel.is_unavailable() || elapsed(since, now) >= NOTICE_LAG;
         let mounts = self.mount_table()?;
         // By the mount of the notice: btrfs subvolumes have their own device numbers.
         let mut mounts = mounts.mounts.iter();

@@ -142,8 +142,10 @@ fn a_raid_member_is_missing_only_after_its_controller_was_listed() {
     let subject = crate::model::finding::Subject::Drive(DriveId::new("H0"));
     let why = crate::model::assess::health_unknown(&world.facts, &subject);
     assert_eq!(
-        why.as_deref(),
-        Some("megaraid host0 does not list its drives: no answer")
+        why,
+        Some(UnknownHealth::failed(
+            "megaraid host0 does not list its drives: no answer"
+        ))
     );
     // After a restart the store remembers the drives, and the controller has not been asked yet.
     let mut again = raid();

@@ -1,0 +1,331 @@
+//! The table of docs/findings.md: what must have been looked at once before a health is known.
+
+use super::plain;
+use crate::model::assess::{health_unknown, is_first_look_outstanding};
+use crate::model::drive::{DriveKind, Transport};
+use crate::model::finding::{Subject, UnknownCause, UnknownHealth};
+use crate::model::fixture::*;
+use crate::model::ids::DriveId;
+use crate::model::kernel_log::event::{Batch, Cursor};
+use crate::model::observation::Observation;
+use crate::model::smart::SmartResponse;
+use crate::model::smart::history::SmartHistory;
+use crate::model::smart::report::SmartReport;
+use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+
+fn unknown_drive(world: &TestHost) -> Option<UnknownHealth> {
+    health_unknown(&world.facts, &Subject::Drive(DriveId::new("A")))
+}
+
+fn unknown_volume(world: &TestHost) -> Option<UnknownHealth> {
+    health_unknown(&world.facts, &Subject::Volume(volume("fs:u")))
+}
+
+fn cause(unknown: Option<UnknownHealth>) -> Option<UnknownCause> {
+    unknown.map(|unknown| unknown.cause)
+}
+
+/// A host with one drive and nothing read but its existence.
+fn unread(change: impl FnOnce(&mut crate::model::drive::DriveFacts)) -> TestHost {
+    let mut world = TestHost::default()
+        .disk("sda", "8:0", "A")
+        .uuid("sda", "u")
+        .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    change(&mut world.inventory.drives[0]);
+    world.read_all(0);
+    world
+}
+
+fn virtio() -> TestHost {
+    unread(|drive| {
+        drive.kind = DriveKind::Virtual;
+        drive.transport = Transport::Virtio;
+    })
+}
+
+fn status(world: &mut TestHost, source: Source, status: SourceStatus) {
+    world.apply(SourceUpdate::Source { source, status }, 1);
+}
+
+fn read_log(world: &mut TestHost) {
+    let batch = Batch {
+        cursor: Cursor {
+            boot_id: "b".into(),
+            ..Cursor::default()
+        },
+        events: Vec::new(),
+        name_assignments: Vec::new(),
+        is_backlog: true,
+    };
+    world.apply(SourceUpdate::KernelLog(batch), 1);
+}
+
+fn read_counters(world: &mut TestHost) {
+    world.apply(
+        SourceUpdate::Counters(Observation::ok(at(1), Vec::new())),
+        1,
+    );
+}
+
+fn respond(world: &mut TestHost, response: SmartResponse) {
+    world.apply(
+        SourceUpdate::Smart {
+            drive: DriveId::new("A"),
+            at: at(2),
+            response: Box::new(response),
+            duration: std::time::Duration::ZERO,
+        },
+        2,
+    );
+}
+
+fn not_applicable() -> SmartResponse {
+    SmartResponse::NotApplicable {
+        why: "no SMART".into(),
+        hint: None,
+    }
+}
+
+#[test]
+fn a_virtual_disk_waits_for_the_kernel_log_and_the_counters() {
+    let mut world = virtio();
+    let pending = UnknownHealth::pending("the kernel log has not been read yet");
+    assert_eq!(unknown_drive(&world), Some(pending));
+    read_log(&mut world);
+    let pending = UnknownHealth::pending("the kernel's error counters have not been read yet");
+    assert_eq!(unknown_drive(&world), Some(pending));
+    read_counters(&mut world);
+    assert_eq!(unknown_drive(&world), None);
+}
+
+#[test]
+fn a_kernel_log_that_cannot_be_read_is_no_evidence_and_one_that_is_switched_off_is_not_awaited() {
+    let mut world = virtio();
+    read_counters(&mut world);
+    status(
+        &mut world,
+        Source::KernelLog,
+        SourceStatus::Down("opening /dev/kmsg: permission denied".into()),
+    );
+    assert_eq!(
+        unknown_drive(&world),
+        Some(UnknownHealth::failed(
+            "kernel log: opening /dev/kmsg: permission denied"
+        ))
+    );
+    status(
+        &mut world,
+        Source::KernelLog,
+        SourceStatus::Absent("switched off".into()),
+    );
+    assert_eq!(unknown_drive(&world), None);
+}
+
+#[test]
+fn counters_that_cannot_be_read_are_no_evidence() {
+    let mut world = virtio();
+    read_log(&mut world);
+    let failed = Observation::failed(at(1), "reading /sys/class/block: no");
+    world.apply(SourceUpdate::Counters(failed), 1);
+    assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Failed));
+    read_counters(&mut world);
+    // Once read, a later failure takes nothing back.
+    let failed = Observation::failed(at(3), "reading /sys/class/block: no");
+    world.apply(SourceUpdate::Counters(failed), 3);
+    assert_eq!(unknown_drive(&world), None);
+}
+
+#[test]
+fn a_disk_waits_for_its_first_answer_to_smartctl() {
+    let mut world = unread(|_| {});
+    read_log(&mut world);
+    read_counters(&mut world);
+    let pending = UnknownHealth::pending("SMART: not queried yet");
+    assert_eq!(unknown_drive(&world), Some(pending));
+    respond(&mut world, SmartResponse::Report(Box::default()));
+    assert_eq!(unknown_drive(&world), None);
+}
+
+#[test]
+fn a_disk_without_smart_data_needs_the_kernel_log_and_the_counters() {
+    let mut world = unread(|_| {});
+    respond(&mut world, not_applicable());
+    assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Pending));
+    read_log(&mut world);
+    read_counters(&mut world);
+    assert_eq!(unknown_drive(&world), None);
+}
+
+/// No smartctl is a state of the node, not of each of its drives.
+#[test]
+fn without_smartctl_a_disk_needs_the_kernel_log_and_the_counters() {
+    for gone in [
+        SourceStatus::Down("/usr/sbin/smartctl is not installed".into()),
+        SourceStatus::Absent("switched off (smart.enabled)".into()),
+    ] {
+        let mut world = unread(|_| {});
+        status(&mut world, Source::Smart, gone);
+        assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Pending));
+        read_log(&mut world);
+        read_counters(&mut world);
+        assert_eq!(unknown_drive(&world), None);
+    }
+    let mut world = unread(|_| {});
+    read_log(&mut world);
+    read_counters(&mut world);
+    world.apply(SourceUpdate::SmartIgnored(vec![DriveId::new("A")]), 3);
+    assert_eq!(unknown_drive(&world), None, "excluded");
+}
+
+#[test]
+fn a_stored_answer_counts_after_a_restart() {
+    let mut world = unread(|_| {});
+    let mut history = SmartHistory::default();
+    history.record(&SmartReport::default(), at(-1000));
+    world
+        .facts
+        .smart
+        .restore(vec![(DriveId::new("A"), history)]);
+    assert_eq!(unknown_drive(&world), None);
+    let down = SourceStatus::Down("/usr/sbin/smartctl is not installed".into());
+    status(&mut world, Source::Smart, down);
+    assert_eq!(
+        unknown_drive(&world),
+        None,
+        "the source says that it is down"
+    );
+}
+
+#[test]
+fn a_disk_in_standby_that_has_never_answered_is_asleep() {
+    let standby = || SmartResponse::Standby {
+        mode: "STANDBY".into(),
+    };
+    let mut world = unread(|_| {});
+    respond(&mut world, standby());
+    assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Asleep));
+    respond(&mut world, SmartResponse::Report(Box::default()));
+    respond(&mut world, standby());
+    assert_eq!(unknown_drive(&world), None, "its last answer counts");
+}
+
+#[test]
+fn a_runtime_suspended_disk_is_asleep_and_its_volume_is_not_awaited() {
+    let world = unread(|drive| drive.asleep = true);
+    assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Asleep));
+    assert_eq!(unknown_volume(&world), None);
+}
+
+#[test]
+fn a_controllers_disk_waits_for_its_first_answer_also_before_it_is_listed() {
+    let mut world = unread(|drive| {
+        drive.transport = Transport::Raid;
+        drive.location.raid_controller = Some("megaraid host0".into());
+    });
+    read_log(&mut world);
+    read_counters(&mut world);
+    assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Pending));
+    // The kernel sees nothing of it.
+    let down = SourceStatus::Down("/usr/sbin/smartctl is not installed".into());
+    status(&mut world, Source::Smart, down);
+    assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Failed));
+}
+
+#[test]
+fn a_removed_drive_is_judged_by_its_removal() {
+    let mut world = unread(|_| {});
+    world.pull("sda");
+    world.scan(10);
+    assert_eq!(unknown_drive(&world), None);
+}
+
+#[test]
+fn a_volume_is_unknown_until_its_first_probe_and_again_for_another_filesystem() {
+    let mut world = unread(|_| {});
+    let pending = UnknownHealth::pending("/data has not been probed yet");
+    assert_eq!(unknown_volume(&world), Some(pending.clone()));
+    world.probe("/data", healthy_probe(usage(100 * GIB, 50 * GIB)), 1);
+    assert_eq!(unknown_volume(&world), None);
+    world.plug("sdb", "8:16", "B");
+    world
+        .inventory
+        .devices
+        .get_mut("sdb")
+        .expect("plugged")
+        .fs_uuid = Some("v".into());
+    let mount = world.mount_mut("/data");
+    (mount.dev, mount.source) = ("8:16".parse().unwrap(), "/dev/sdb".into());
+    world.scan(2);
+    world.read_mounts(2);
+    let other = health_unknown(&world.facts, &Subject::Volume(volume("fs:v")));
+    assert_eq!(other, Some(pending));
+}
+
+#[test]
+fn the_answer_of_one_mount_is_enough_and_a_failure_counts_before_a_wait() {
+    let mut world = unread(|_| {}).mounted("8:0", "/", "/again", "ext4", "/dev/sda");
+    world.read_mounts(1);
+    let failed = SourceUpdate::Probe {
+        path: "/data".into(),
+        result: Observation::failed(at(2), "not tried"),
+        duration: std::time::Duration::ZERO,
+    };
+    world.apply(failed, 2);
+    assert_eq!(cause(unknown_volume(&world)), Some(UnknownCause::Failed));
+    world.probe("/again", healthy_probe(usage(100 * GIB, 50 * GIB)), 3);
+    assert_eq!(unknown_volume(&world), None);
+}
+
+#[test]
+fn a_mount_that_another_one_hides_is_not_awaited() {
+    let world = unread(|_| {}).mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
+    let mut world = world.with(device("sdb", "8:16", crate::model::block::Layer::Disk, &[]));
+    world.scan(1);
+    world.read_mounts(1);
+    assert_eq!(unknown_volume(&world), None);
+}
+
+#[test]
+fn the_answers_of_volumes_survive_a_restart_of_the_daemon() {
+    let before = plain();
+    let stored: Vec<_> = before.facts.stored_volumes().into_values().collect();
+    assert_eq!(stored[0].answered, ["/data".into()]);
+    let mut world = TestHost {
+        inventory: before.inventory.clone(),
+        mounts: before.mounts.clone(),
+        ..TestHost::default()
+    };
+    world.restore_volumes(stored, 1);
+    assert_eq!(unknown_volume(&world), None);
+    world.read_all(100);
+    assert_eq!(unknown_volume(&world), None);
+    // A mount that is younger than the record is another one.
+    let mut other = before;
+    let stored: Vec<_> = other.facts.stored_volumes().into_values().collect();
+    other.mount_mut("/data").dev = "8:16".parse().unwrap();
+    let mut world = TestHost {
+        inventory: other.inventory.clone(),
+        mounts: other.mounts.clone(),
+        ..TestHost::default()
+    };
+    let mut disk = device("sdb", "8:16", crate::model::block::Layer::Disk, &[]);
+    disk.fs_uuid = Some("u".into());
+    world.inventory.devices.insert("sdb".into(), disk);
+    world.inventory.devices.get_mut("sda").unwrap().fs_uuid = None;
+    world.restore_volumes(stored, 1);
+    world.read_all(100);
+    assert_eq!(cause(unknown_volume(&world)), Some(UnknownCause::Pending));
+}
+
+/// A complete snapshot waits for what comes within moments, not for the answers of drives.
+#[test]
+fn a_first_look_is_over_with_the_log_the_counters_and_the_probes() {
+    let mut world = unread(|_| {});
+    assert!(is_first_look_outstanding(&world.facts));
+    read_log(&mut world);
+    read_counters(&mut world);
+    assert!(is_first_look_outstanding(&world.facts));
+    world.probe("/data", healthy_probe(usage(100 * GIB, 50 * GIB)), 1);
+    assert!(!is_first_look_outstanding(&world.facts));
+    assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Pending));
+}
