@@ -14,6 +14,7 @@ pub(super) mod derived;
 mod dm;
 mod ext4;
 mod hba;
+mod ide;
 mod md;
 mod mmc;
 mod name_assignment;
@@ -31,10 +32,11 @@ use crate::model::kernel_log::parsed_record::ParsedRecord;
 use crate::model::kernel_log::pattern::{Captures, Pattern, PatternError};
 use crate::model::kernel_log::rule::{Rule, RuleAction};
 
-const TABLES: [&[Rule]; 15] = [
+const TABLES: [&[Rule]; 16] = [
     name_assignment::RULES,
     scsi::RULES,
     ata::RULES,
+    ide::RULES,
     nvme::RULES,
     block::RULES,
     hba::RULES,
@@ -49,7 +51,7 @@ const TABLES: [&[Rule]; 15] = [
     other::RULES,
 ];
 
-pub(super) struct RuleTable {
+pub(crate) struct RuleTable {
     rows: Vec<Row>,
     /// The prefixes of the families, each once.
     prefixes: Vec<Pattern>,
@@ -70,7 +72,7 @@ static TABLE: LazyLock<RuleTable> = LazyLock::new(|| {
     RuleTable::new(&TABLES).unwrap_or_else(|_| RuleTable::empty())
 });
 
-pub(super) fn table() -> &'static RuleTable {
+pub(crate) fn table() -> &'static RuleTable {
     &TABLE
 }
 
