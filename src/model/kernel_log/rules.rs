@@ -20,6 +20,8 @@ mod mmc;
 mod name_assignment;
 mod nvme;
 mod other;
+mod raid_adapter;
+mod remote;
 mod scsi;
 mod usb;
 mod xfs;
@@ -32,7 +34,7 @@ use crate::model::kernel_log::parsed_record::ParsedRecord;
 use crate::model::kernel_log::pattern::{Captures, Pattern, PatternError};
 use crate::model::kernel_log::rule::{Rule, RuleAction};
 
-const TABLES: [&[Rule]; 16] = [
+const TABLES: [&[Rule]; 18] = [
     name_assignment::RULES,
     scsi::RULES,
     ata::RULES,
@@ -40,6 +42,8 @@ const TABLES: [&[Rule]; 16] = [
     nvme::RULES,
     block::RULES,
     hba::RULES,
+    raid_adapter::RULES,
+    remote::RULES,
     usb::RULES,
     mmc::RULES,
     md::RULES,

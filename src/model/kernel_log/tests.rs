@@ -16,6 +16,7 @@ mod foreign_text;
 mod layers;
 mod properties;
 mod scsi;
+mod upper_wordings;
 mod wordings;
 
 /// The incidents of these lines as text: `class device blame[ sectors]`. Lines are one millisecond

@@ -110,6 +110,26 @@ pub(crate) const RULES: &[Rule] = &[
         "fs/btrfs/tree-checker.c; 4.14-6.18",
     ),
     BTRFS.rule(
+        "btrfs-inconsistent",
+        "<unable to find logical |tree level mismatch detected|tree first key mismatch detected\
+         |level verify failed on |superblock checksum mismatch|failed to verify dev extents\
+         |failed to recover balance|failed to load root >",
+        Cause(FsCorruption, Unclear),
+        "fs/btrfs/volumes.c btrfs_get_chunk_map(), disk-io.c btrfs_verify_level_key(), open_ctree(); 3.10-6.18",
+    ),
+    BTRFS.rule(
+        "btrfs-block-groups",
+        "failed to read <block groups|log tree>: <dec>$",
+        ParseKind(errno),
+        "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18",
+    ),
+    BTRFS.rule(
+        "btrfs-device-missing",
+        "devid <dec> uuid <file> is missing$",
+        Effect(Removed, Unclear),
+        "fs/btrfs/volumes.c btrfs_report_missing_device(); 4.14-6.18",
+    ),
+    BTRFS.rule(
         "btrfs-tree-block",
         "{block=<dec> }{mirror <dec> }<read|write> time tree block corruption detected",
         Cause(FsCorruption, Unclear),
