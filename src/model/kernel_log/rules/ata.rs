@@ -177,6 +177,12 @@ pub(crate) const RULES: &[Rule] = &[
         "drivers/ata/libata-core.c ata_busy_sleep(); 2.6.18-2.6.27",
     ),
     ATA.rule(
+        "ata-port-silent",
+        "<port failed to respond (|prereset failed (errno=|failed to resume link for reset (errno=><dec>",
+        RESET_FAILED,
+        "drivers/ata/libata-sff.c ata_sff_busy_sleep(), libata-eh.c ata_eh_reset(); 2.6.32-6.18",
+    ),
+    ATA.rule(
         "ata-xfermode",
         "failed to set xfermode (err_mask=0x<hex>)",
         RESET_FAILED,

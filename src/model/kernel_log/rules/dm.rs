@@ -148,6 +148,13 @@ pub(crate) const RULES: &[Rule] = &[
         "drivers/md/dm-raid1.c mirror_end_io(); 2.6.32-6.18",
     ),
     MIRROR.rule(
+        "dm-mirror-recovery",
+        "<Unable to read primary mirror during recovery|Write error during recovery (error = \
+         |All replicated volumes dead, failing I/O>",
+        Effect(Io, Unclear),
+        "drivers/md/dm-raid1.c recovery_complete(), do_reads(); 2.6.32-6.18",
+    ),
+    MIRROR.rule(
         "dm-mirror-all",
         "All sides of mirror have failed.$",
         Effect(Io, Unclear),

@@ -133,6 +133,19 @@ pub(crate) const RULES: &[Rule] = &[
         "fs/ext4/super.c ext4_load_journal(); 2.6.32-6.18",
     ),
     MESSAGE.rule(
+        "ext4-root",
+        "<corrupt root inode, run e2fsck|get root inode failed|invalid journal inode\
+         |external journal has bad superblock|external journal has corrupt superblock>",
+        Effect(FsCorruption, Unclear),
+        "fs/ext4/super.c __ext4_fill_super(), ext4_get_journal_inode(); 2.6.32-6.18",
+    ),
+    MESSAGE.rule(
+        "ext4-journal-device",
+        "I/O error on journal device$",
+        Effect(FsError, Unclear),
+        "fs/ext4/super.c ext4_get_dev_journal(); 2.6.32-6.18",
+    ),
+    MESSAGE.rule(
         "ext4-no-journal",
         "no journal found",
         Effect(FsCorruption, Unclear),
@@ -156,6 +169,25 @@ pub(crate) const RULES: &[Rule] = &[
         "{Error <dec> detected}{I/O error} when updating journal superblock for <disk>{.}$",
         Parse(journal_error),
         "fs/jbd2/journal.c jbd2_write_superblock(); 2.6.32-6.18",
+    ),
+    JBD.rule(
+        "jbd2-superblock-before",
+        "previous I/O error detected for journal superblock update for <disk>{.}$",
+        Parse(journal_error),
+        "fs/jbd2/journal.c jbd2_write_superblock(); 2.6.32-6.18",
+    ),
+    JBD.rule(
+        "jbd2-corrupt",
+        "journal transaction <dec> on <disk> is corrupt.$",
+        Parse(journal_corrupt),
+        "fs/jbd2/journal.c jbd2_journal_load(); 3.10-6.18",
+    ),
+    JBD.rule(
+        "jbd2-damaged",
+        "<Invalid checksum found in transaction |corrupted journal superblock|Invalid start block of journal: \
+         |bad block at offset >",
+        Cause(FsCorruption, Unclear),
+        "fs/jbd2/recovery.c do_one_pass(), journal.c; 2.6.32-6.18",
     ),
     JBD.rule(
         "jbd2-recover",

@@ -192,6 +192,25 @@ pub(crate) const RULES: &[Rule] = &[
         Cause(Transport, No),
         "drivers/scsi/libiscsi.c iscsi_check_transport_timeouts(); 3.10-6.18",
     ),
+    // libsas: the address is the drive's, and no name of a disk.
+    DRIVE.with_prefix("sas: ").rule(
+        "sas-task-timeout",
+        "TMF task timeout for <hex> and not done$",
+        Cause(Timeout, Unclear),
+        "drivers/scsi/libsas/sas_scsi_host.c sas_execute_tmf(); 6.0-6.18",
+    ),
+    DRIVE.with_prefix("sas: ").rule(
+        "sas-reset",
+        "I_T nexus reset for dev <hex>$",
+        Cause(Reset, Unclear),
+        "drivers/scsi/libsas/sas_scsi_host.c sas_recover_I_T(); 3.10-6.18",
+    ),
+    DRIVE.with_prefix("sas: ").rule(
+        "sas-lost",
+        "error from {device }{ device }<hex>, LUN <hex> couldn't be recovered in any way$",
+        Cause(Removed, Unclear),
+        "drivers/scsi/libsas/sas_scsi_host.c sas_eh_handle_sas_errors(); 2.6.32-6.18",
+    ),
     DRIVE.rule(
         "sas-task",
         "sas: sas_scsi_find_task: <aborting task|querying task|task> 0x",

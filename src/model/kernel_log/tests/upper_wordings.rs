@@ -66,6 +66,14 @@ fn arrays_and_mapped_devices() {
             "fs-error unnamed unclear",
         ),
         (
+            "device-mapper: raid1: Unable to read primary mirror during recovery",
+            "io unnamed unclear",
+        ),
+        (
+            "bcache: cached_dev_status_update() sdb: device offline for 5 seconds",
+            "removed sdb unclear",
+        ),
+        (
             "device-mapper: raid1: Read failure on mirror device 253:3.  Trying alternative device.",
             "io 253:3 unclear",
         ),
@@ -75,6 +83,18 @@ fn arrays_and_mapped_devices() {
 #[test]
 fn adapters_and_their_firmware() {
     check(&[
+        (
+            "sas: TMF task timeout for 5000c500a1b2c3d4 and not done",
+            "timeout unnamed unclear",
+        ),
+        (
+            "sas: I_T nexus reset for dev 5000c500a1b2c3d4",
+            "reset unnamed unclear",
+        ),
+        (
+            "sas: error from  device 5000c500a1b2c3d4, LUN 0x0 couldn't be recovered in any way",
+            "removed unnamed unclear",
+        ),
         (
             "mptbase: ioc0: WARNING - IOC is in FAULT state (1804h)!!!",
             "reset unnamed no",
@@ -246,6 +266,42 @@ fn disks_on_other_machines_have_errors_and_no_fault() {
 #[test]
 fn filesystems_of_other_versions() {
     check(&[
+        (
+            "BTRFS warning (device sda1): tree block 123 mirror 1 has bad csum, has 0x1 want 0x2",
+            "fs-corruption sda1 unclear",
+        ),
+        (
+            "BTRFS error (device sda1): 2 errors while writing supers",
+            "fs-error sda1 unclear",
+        ),
+        (
+            "BTRFS error (device sda1): IO error rebuilding logical 123 for dev /dev/sdb1",
+            "fs-error sda1 unclear",
+        ),
+        (
+            "BTRFS error (device sda1): superblock contains fatal errors",
+            "fs-corruption sda1 unclear",
+        ),
+        (
+            "JBD2: previous I/O error detected for journal superblock update for sda1-8.",
+            "fs-error sda1 unclear",
+        ),
+        (
+            "JBD2: journal transaction 12 on sda1-8 is corrupt.",
+            "fs-corruption sda1 unclear",
+        ),
+        (
+            "JBD2: Invalid checksum found in transaction 12",
+            "fs-corruption unnamed unclear",
+        ),
+        (
+            "EXT4-fs (sda1): corrupt root inode, run e2fsck",
+            "fs-corruption sda1 unclear",
+        ),
+        (
+            "EXT4-fs (sda1): I/O error on journal device",
+            "fs-error sda1 unclear",
+        ),
         (
             "EXT4-fs warning (device sda1): htree_dirblock_to_tree:1067: inode #2: lblock 0: comm ls: error -5 reading directory block",
             "fs-error sda1 unclear",

@@ -163,6 +163,11 @@ fn libata_and_ide_before_their_present_forms() {
         ("ata1.00: qc timeout after 5000 msecs (cmd 0xec)", "timeout ata1.00 unclear"),
         ("ata1.00: qc timeout (cmd 0xa1)", "nothing"),
         (
+            "ata1: port failed to respond (30 secs, Status 0x80)
+             ata1.00: disabled",
+            "removed ata1.00 yes",
+        ),
+        (
             "ata1.00: irq_stat 0x20000000, host bus error",
             "transport ata1.00 no",
         ),
