@@ -192,8 +192,8 @@ impl LogAnalyzer {
                     kernel_time,
                     wall,
                     facility,
-                    // rsyslog escapes a line break like this.
-                    text: text.replace("#012", "\n"),
+                    // rsyslog and syslog-ng escape a line break like this.
+                    text: text.replace("#012", "\n").replace("\\x0a", "\n"),
                 };
                 let records = self.joiner.push(record, has_prefix);
                 self.push_records(records);

@@ -266,7 +266,14 @@ fn journald_exports_its_records_in_two_forms() {
 fn multi_line_records_are_read_also_with_rsyslog_escapes() {
     let begin = "[1.1] ata1.00: exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x0\n[1.2] ata1.00: failed command: READ FPDMA QUEUED\n[1.3] ata1.00: cmd 60/08:00:00:00:00/00:00:00:00:00/40 tag 0 ncq dma 4096 in";
     let end = "res 41/40:00:00:00:00/00:00:00:00:00/00 Emask 0x409 (media error) <F>\n";
-    for between in ["\n         ", "\n[1.3]          ", "#012         ", "\n> "] {
+    for between in [
+        "\n         ",
+        "\n[1.3]          ",
+        "#012         ",
+        "\\x0a         ",
+        "\\x0a\n> ",
+        "\n> ",
+    ] {
         assert_eq!(
             classes(&format!("{begin}{between}{end}")),
             "1 medium",

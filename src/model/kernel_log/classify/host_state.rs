@@ -114,9 +114,7 @@ impl HostState {
                 self.last_ata = Some((parsed.device.clone(), now.seq))
             }
             (RecordKind::Scsi(_), device)
-                if matches!(device, DeviceName::Hctl(_))
-                    || matches!(device, DeviceName::Block(_))
-                        && matches!(parsed.other_name, Some(DeviceName::Hctl(_))) =>
+                if matches!(device, DeviceName::Hctl(_) | DeviceName::Block(_)) =>
             {
                 self.last_scsi = Some((parsed.device.clone(), parsed.other_name.clone(), now.seq));
             }

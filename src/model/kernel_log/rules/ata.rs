@@ -91,6 +91,12 @@ pub(crate) const RULES: &[Rule] = &[
         "drivers/ata/libata-eh.c ata_eh_report(): one line; 2.6.18-2.6.20",
     ),
     ATA.rule(
+        "ata-command-timeout",
+        "<DMA|command> {0x<hex> }timeout, stat 0x<hex>",
+        Record(RecordKind::Ata(AtaRecord::Error(Timeout, Unclear))),
+        "drivers/scsi/libata-core.c ata_qc_timeout(), ata_eng_timeout(); up to 2.6.17",
+    ),
+    ATA.rule(
         "ata-translated",
         "translated ATA stat/err 0x<hex>/<hex> to SCSI SK/ASC/ASCQ 0x<hex>/<hex>/<hex>$",
         ParseKind(translated),

@@ -83,6 +83,12 @@ pub(crate) const RULES: &[Rule] = &[
         "drivers/scsi/constants.c scsi_print_sense(); up to 2.6.24",
     ),
     LINE.rule(
+        "scsi-sense-key-current",
+        "<Current|Deferred> <disk>: sense key <words>$",
+        ParseKind(sense_key_name),
+        "drivers/scsi/constants.c scsi_print_sense(); up to 2.6.11",
+    ),
+    LINE.rule(
         "scsi-sense-old",
         "Additional sense: ",
         ParseKind(additional_sense_line),

@@ -80,6 +80,12 @@ pub(crate) const RULES: &[Rule] = &[
         Effect(FsError, Unclear),
         "fs/xfs/xfs_rw.c xfs_ioerror_alert(); up to 2.6.38",
     ),
+    OLD.rule(
+        "iomap-writeback",
+        "<disk>: writeback error on inode <dec>, offset <dec>, sector <dec>$",
+        Effect(FsError, Unclear),
+        "fs/iomap/buffered-io.c iomap_finish_ioend(); 5.5-6.18",
+    ),
     XFS.rule(
         "xfs-log-force",
         "xfs_log_force: error <dec> returned.$",

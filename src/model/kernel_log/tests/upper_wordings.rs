@@ -359,6 +359,10 @@ fn filesystems_of_other_versions() {
             "fs-error sda1 unclear",
         ),
         (
+            "dm-0: writeback error on inode 71, offset 239466496, sector 668620",
+            "fs-error dm-0 unclear",
+        ),
+        (
             "XFS (sda1): xfs_log_force: error 5 returned.",
             "fs-error sda1 unclear",
         ),

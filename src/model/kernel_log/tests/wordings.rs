@@ -91,6 +91,11 @@ fn result_words_are_names_or_numbers() {
              end_request: I/O error, dev sda, sector 1234",
             "medium sda yes",
         ),
+        (
+            "Current sda: sense key Medium Error
+             Additional sense: Unrecovered read error - auto reallocate failed",
+            "medium sda yes",
+        ),
         ("sda: Current: sense key: Illegal Request", "nothing"),
         (
             "scsi1 (0:2): rejecting I/O to offline device",
@@ -136,6 +141,11 @@ fn libata_and_ide_before_their_present_forms() {
         ("ata1: error=0x40 {UncorrectableError }", "medium ata1 yes"),
         ("ata1: error=0x84 {DriveStatusError BadCRC }", "transport ata1 unclear"),
         ("ata1: error=0x04 {DriveStatusError }", "nothing"),
+        (
+            "ata1: command 0x25 timeout, stat 0xd0 host_stat 0x1",
+            "timeout ata1 unclear",
+        ),
+        ("ata1: DMA timeout, stat 0x1", "timeout ata1 unclear"),
         // 2.6.18-2.6.20
         (
             "ata1.00: tag 0 cmd 0x25 Emask 0x9 stat 0x51 err 0x40 (media error)",
