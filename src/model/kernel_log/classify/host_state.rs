@@ -113,9 +113,7 @@ impl HostState {
             (RecordKind::Ata(_), DeviceName::Ata { .. }) => {
                 self.last_ata = Some((parsed.device.clone(), now.seq))
             }
-            (RecordKind::Scsi(_), device)
-                if matches!(device, DeviceName::Hctl(_) | DeviceName::Block(_)) =>
-            {
+            (RecordKind::Scsi(_), DeviceName::Hctl(_) | DeviceName::Block(_)) => {
                 self.last_scsi = Some((parsed.device.clone(), parsed.other_name.clone(), now.seq));
             }
             _ => {}
