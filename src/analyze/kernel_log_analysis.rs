@@ -35,6 +35,8 @@ pub struct DeviceSummary {
     pub device: String,
     pub classes: BTreeMap<Class, u64>,
     pub drive_fault: DriveFault,
+    /// Why, in words.
+    pub fault_reason: &'static str,
     pub distinct_sectors: u64,
     pub suppressed: u64,
 }
@@ -72,8 +74,8 @@ pub(crate) struct AnalysisBuilder {
 }
 
 impl AnalysisBuilder {
-    pub(crate) fn add(&mut self, event: &Event) {
-        self.tally.add(event);
+    pub(crate) fn add(&mut self, event: &Event, is_direct: bool) {
+        self.tally.add(event, is_direct);
         if event.count == 0 {
             return;
         }
@@ -89,6 +91,10 @@ impl AnalysisBuilder {
         } else {
             self.omitted_events += 1;
         }
+    }
+
+    pub(crate) fn add_removal(&mut self) {
+        self.tally.add_removal();
     }
 
     pub(crate) fn excuse(&mut self, excused: &RejectedRequest) {
@@ -110,19 +116,23 @@ impl AnalysisBuilder {
             .tally
             .devices()
             .filter(|(_, record)| !record.classes.is_empty());
-        let devices = with_errors.map(|(name, record)| DeviceSummary {
-            device: name.to_owned(),
-            classes: record.classes.clone(),
-            drive_fault: record.fault(name),
-            distinct_sectors: record.sectors.len() as u64,
-            suppressed: record.suppressed,
+        let devices = with_errors.map(|(name, record)| {
+            let verdict = self.tally.verdict(name, record);
+            DeviceSummary {
+                device: name.to_owned(),
+                classes: record.classes.clone(),
+                drive_fault: verdict.fault,
+                fault_reason: verdict.reason,
+                distinct_sectors: record.sectors.len() as u64,
+                suppressed: record.suppressed,
+            }
         });
         let devices = devices.collect();
         KernelLogAnalysis {
             file,
             records: self.records,
             classes: self.classes,
-            drive_fault: self.tally.fault(),
+            drive_fault: self.tally.worst_fault(),
             devices,
             events: self.events,
             more_events: self.omitted_events,

@@ -3,7 +3,16 @@
 //!
 //! In: one line. Out: the kernel's text, or the result that a program wrote the line. Does not
 //! interpret device names. The formats: dmesg with all its options, journalctl, syslog (RFC 3164,
-//! RFC 5424, ISO time stamps), a bare `kernel: `, quoted mail.
+//! RFC 5424, ISO time stamps, BSD facility words), netconsole, consoles of real-time and Android
+//! kernels, a bare `kernel: `, the output of grep, quoted mail.
+
+const FACILITIES: [&str; 12] = [
+    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv",
+    "ftp",
+];
+const LEVELS: [&str; 8] = [
+    "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug",
+];
 
 /// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +43,8 @@ pub(crate) fn parse_line(line: &str) -> LogLine<'_> {
     };
     at.skip_quote_marks();
     let length = at.rest.len();
+    at.skip_file_name();
+    at.parse_cut_bracket();
     if at.rest.starts_with("-- Boot ") || at.rest.starts_with("-- Reboot") {
         return LogLine::Boot;
     }
@@ -54,13 +65,17 @@ pub(crate) fn parse_line(line: &str) -> LogLine<'_> {
             for _ in 0..4 {
                 at.parse_bracket();
             }
+            // Some daemons print the tag's colon again.
+            at.rest = at.rest.strip_prefix(": ").unwrap_or(at.rest);
         }
         Tag::Program => {
             return LogLine::Program {
                 kernel_time: at.kernel_time,
             };
         }
-        Tag::None if at.has_syslog_stamp => return LogLine::Program { kernel_time: None },
+        Tag::None if at.has_syslog_stamp && !at.has_kernel_time_after_host() => {
+            return LogLine::Program { kernel_time: None };
+        }
         Tag::None => {}
     }
     LogLine::Kernel {
@@ -72,6 +87,7 @@ pub(crate) fn parse_line(line: &str) -> LogLine<'_> {
     }
 }
 
+#[derive(Clone, Copy)]
 struct LineParser<'a> {
     rest: &'a str,
     kernel_time: Option<u64>,
@@ -93,6 +109,73 @@ impl<'a> LineParser<'a> {
         self.rest = self
             .rest
             .trim_start_matches(['>', '|', ' ', '\t', '\u{feff}']);
+        // The mark of a list, a patch or a quoted code.
+        let after = self.rest.trim_start_matches(['-', '+', '*', '#', '`', ' ']);
+        if after.starts_with('[') {
+            self.rest = after;
+        }
+    }
+
+    /// `kern.log:`, `/var/log/messages-20201202:`, `42:`: grep's, in front of a line of another
+    /// form.
+    fn skip_file_name(&mut self) {
+        let Some((name, rest)) = self.rest.split_once(':') else {
+            return;
+        };
+        let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+        let is_file = name != "kernel"
+            && name.len() <= 80
+            && ["log", "messages", "dmesg", "kern"]
+                .iter()
+                .any(|word| name.contains(word))
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte));
+        let begins_line = rest.starts_with(['[', '<'])
+            || is_file && rest.starts_with(|c: char| c.is_ascii_uppercase() || c.is_ascii_digit());
+        if begins_line && (is_number || is_file) {
+            self.rest = rest;
+        }
+    }
+
+    /// `12.345678] `, `345678] `, `26 15:05:30 2020] `: a bracket whose beginning was not copied.
+    fn parse_cut_bracket(&mut self) {
+        let Some((stamp, rest)) = self.rest.split_once("] ") else {
+            return;
+        };
+        let stamp = stamp.trim();
+        if stamp.len() > 40 || stamp.contains('[') {
+            return;
+        }
+        let last = stamp.rsplit(' ').next().unwrap_or_default();
+        let is_digits = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+        if let Some(time) = parse_seconds(stamp) {
+            self.kernel_time = Some(time);
+        } else if (last.len() == 4 && is_digits(last) || is_time_of_day(last))
+            && let Some(wall) = parse_time_of_day(stamp)
+        {
+            self.wall = Some(wall);
+        } else if !((3..=6).contains(&stamp.len()) && is_digits(stamp)) {
+            return;
+        }
+        self.rest = rest;
+    }
+
+    /// netconsole's lines, as a log daemon stores them: `192.0.2.7 [   12.345678] `, without a tag.
+    fn has_kernel_time_after_host(&mut self) -> bool {
+        if self.kernel_time.is_none() {
+            let (_, after) = token(self.rest);
+            let mut ahead = LineParser {
+                rest: after,
+                ..*self
+            };
+            ahead.parse_bracket();
+            if ahead.kernel_time.is_some() {
+                *self = ahead;
+                self.parse_bracket();
+            }
+        }
+        self.kernel_time.is_some()
     }
 
     /// `<6>`, `<6>1 ` (RFC 5424). False: a program's facility.
@@ -113,7 +196,7 @@ impl<'a> LineParser<'a> {
     }
 
     /// `[   12.345678]`, `[  +0.000041]`, `[Sun Apr 26 15:05:30 2020]`, `[Jan13 04:31]`,
-    /// `[  T665]`, `[ C36]`, `[    1.5 <    0.1>]`
+    /// `[  T665]`, `[ C36]`, `[    1.5 <    0.1>]`, `[    1.345678@1]`, `[    1.345678,1]`
     fn parse_bracket(&mut self) {
         let Some(inside) = self.rest.trim_start().strip_prefix('[') else {
             return;
@@ -125,8 +208,13 @@ impl<'a> LineParser<'a> {
         if stamp.is_empty() || stamp.len() > 48 {
             return;
         }
-        let first = stamp.split([' ', '<']).next().unwrap_or_default();
-        if let Some(time) = parse_seconds(first) {
+        let first = stamp.split([' ', '<', '@']).next().unwrap_or_default();
+        // Some vendors' kernels print the CPU after a comma.
+        let without_cpu = first
+            .rsplit_once(',')
+            .filter(|(time, _)| time.contains('.'))
+            .map_or(first, |(time, _)| time);
+        if let Some(time) = parse_seconds(without_cpu) {
             self.kernel_time = Some(time);
         } else if first.starts_with('+') && parse_seconds(&first[1..]).is_some() || is_caller(stamp)
         {
@@ -137,6 +225,32 @@ impl<'a> LineParser<'a> {
             return;
         }
         self.rest = rest.strip_prefix(' ').unwrap_or(rest);
+        self.skip_cpu_or_level();
+    }
+
+    /// After the time: `000: ` of a real-time kernel, `<4>` of a console, and the CPU and the task
+    /// of some phones' kernels: `(0)[165:mmcqd/0]`, `<0>.(0)[165:mmcqd/0]`.
+    fn skip_cpu_or_level(&mut self) {
+        let after = match self.rest.as_bytes() {
+            [b'0'..=b'9', b'0'..=b'9', b'0'..=b'9', b':', b' ', ..] => 5,
+            [b'<', b'0'..=b'7', b'>', ..] => 3,
+            _ => 0,
+        };
+        self.rest = &self.rest[after..];
+        let number =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let task = self.rest.trim_start_matches(['.', '-', ' ']);
+        if let Some((cpu, task)) = task
+            .strip_prefix('(')
+            .and_then(|rest| rest.split_once(")["))
+            && let Some((task, text)) = task.split_once(']')
+            && let Some((pid, name)) = task.split_once(':')
+            && number(cpu)
+            && number(pid)
+            && name.len() <= 15
+        {
+            self.rest = text;
+        }
     }
 
     /// `kern  :info  : ` of dmesg -x.
@@ -144,21 +258,16 @@ impl<'a> LineParser<'a> {
         let Some((facility, rest)) = self.rest.split_once(':') else {
             return;
         };
-        let known = [
-            "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron",
-            "authpriv", "ftp",
-        ];
-        let Some(number) = known.iter().position(|name| *name == facility.trim_end()) else {
+        let Some(number) = FACILITIES
+            .iter()
+            .position(|name| *name == facility.trim_end())
+        else {
             return;
         };
         let Some((level, after)) = rest.split_once(':') else {
             return;
         };
-        if [
-            "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug",
-        ]
-        .contains(&level.trim())
-        {
+        if LEVELS.contains(&level.trim()) {
             self.facility = number as u8;
             self.rest = after.strip_prefix(' ').unwrap_or(after);
         }
@@ -225,7 +334,7 @@ impl<'a> LineParser<'a> {
         }
     }
 
-    /// `host kernel: `, `kernel: `, `host kernel - - - `. `host sshd[123]: ` and `systemd[1]: ` are
+    /// `host kernel: `, `kernel: `, `host kern.err kernel: `, `host kernel - - - `. `host sshd[123]: ` and `systemd[1]: ` are
     /// tags of programs.
     fn parse_tag(&mut self) -> Tag {
         let head_end = self
@@ -244,7 +353,10 @@ impl<'a> LineParser<'a> {
             let Some(at) = head.find(tag) else { continue };
             let before = &head[..at];
             let own_word = before.is_empty() || before.ends_with(' ');
-            if own_word && !before.contains(": ") && before.split_whitespace().count() <= 1 {
+            let hosts = before
+                .split_whitespace()
+                .filter(|word| !is_facility_and_level(word));
+            if own_word && !before.contains(": ") && hosts.count() <= 1 {
                 // `kernel:` at a line's end is an empty record; elsewhere it is text.
                 if length == 7 && at + 7 != self.rest.len() && !self.has_syslog_stamp {
                     continue;
@@ -276,16 +388,25 @@ fn token(text: &str) -> (&str, &str) {
     text.split_once(' ').unwrap_or((text, ""))
 }
 
-/// `12.345678` → microseconds.
+/// `kern.err`, `user.warning`: the facility and the level, as BSD's and busybox' log daemons print
+/// them.
+fn is_facility_and_level(word: &str) -> bool {
+    word.split_once('.').is_some_and(|(facility, level)| {
+        (FACILITIES.contains(&facility) || facility.starts_with("local"))
+            && (LEVELS.contains(&level) || ["error", "warning", "panic"].contains(&level))
+    })
+}
+
+/// `12.345678`, in some languages `12,345678` → microseconds.
 fn parse_seconds(text: &str) -> Option<u64> {
-    let (whole, part) = text.split_once('.')?;
+    let (whole, part) = text.split_once(['.', ','])?;
     if whole.is_empty()
         || whole.len() > 12
         || part.is_empty()
         || part.len() > 9
         || !text
             .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+            .all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b','))
     {
         return None;
     }

@@ -2,6 +2,7 @@
 //!
 //! In: lines. Out: `KernelLogAnalysis`. Streams: memory use does not grow with the file.
 
+use std::borrow::Cow;
 use std::io;
 use std::io::BufRead;
 
@@ -16,6 +17,13 @@ use crate::model::kernel_log::classify::Classifier;
 use crate::model::kernel_log::event::Event;
 use crate::model::kernel_log::record;
 use crate::model::kernel_log::record::Record;
+use crate::model::kernel_log::rules;
+
+/// Lines of quoted-printable have 76 bytes, or a few less if a character of several bytes follows.
+const MIN_MAIL_LINE_BYTES: usize = 70;
+const MAX_MAIL_LINE_BYTES: usize = 2_048;
+/// Lines are wrapped at 72 columns or more; the header has up to 40 of them.
+const MIN_WRAPPED_BYTES: usize = 24;
 
 /// Reads a whole log and returns its analysis.
 pub fn kernel_log(source: &InputSource) -> io::Result<KernelLogAnalysis> {
@@ -40,6 +48,8 @@ pub(crate) struct LogAnalyzer {
     boot: Option<String>,
     export_entry: Option<journal::JournalEntry>,
     joiner: RecordJoiner,
+    /// The beginning of a line of a mail that goes on in the next line.
+    mail_line: String,
 }
 
 impl LogAnalyzer {
@@ -57,8 +67,8 @@ impl LogAnalyzer {
                 self.push_kmsg(&raw, raw_line);
                 raw.clear();
             }
-            if is_kmsg(line) {
-                raw.extend_from_slice(line);
+            if let Some(record) = kmsg_record(line) {
+                raw.extend_from_slice(record);
                 raw_line = self.line;
                 continue;
             }
@@ -86,6 +96,10 @@ impl LogAnalyzer {
         }
         if !raw.is_empty() {
             self.push_kmsg(&raw, raw_line);
+        }
+        if !self.mail_line.is_empty() {
+            let rest = std::mem::take(&mut self.mail_line);
+            self.push_text(&rest);
         }
         if let Some(entry) = self.export_entry.take() {
             self.push_entry(&entry);
@@ -153,7 +167,10 @@ impl LogAnalyzer {
     }
 
     fn push_text(&mut self, line: &str) {
-        match line_format::parse_line(line) {
+        let Some(line) = self.decode_mail_line(line) else {
+            return;
+        };
+        match line_format::parse_line(&without_terminal_codes(&line)) {
             LogLine::Boot => self.start_boot(),
             LogLine::Program { kernel_time } => {
                 let records = self.joiner.push_program(kernel_time);
@@ -166,7 +183,8 @@ impl LogAnalyzer {
                 facility,
                 has_prefix,
             } => {
-                if text.is_empty() {
+                // A mail may have broken the line after its header: the text follows.
+                if text.is_empty() && !has_prefix {
                     return;
                 }
                 let record = TextRecord {
@@ -174,8 +192,8 @@ impl LogAnalyzer {
                     kernel_time,
                     wall,
                     facility,
-                    // rsyslog escapes a line break like this.
-                    text: text.replace("#012", "\n"),
+                    // rsyslog and syslog-ng escape a line break like this.
+                    text: text.replace("#012", "\n").replace("\\x0a", "\n"),
                 };
                 let records = self.joiner.push(record, has_prefix);
                 self.push_records(records);
@@ -183,8 +201,31 @@ impl LogAnalyzer {
         }
     }
 
+    /// Undoes quoted-printable (RFC 2045, 6.7), which a mail's source has. None: the line goes on.
+    fn decode_mail_line<'a>(&mut self, line: &'a str) -> Option<Cow<'a, str>> {
+        let is_broken = line.len() >= MIN_MAIL_LINE_BYTES && line.ends_with('=');
+        if !is_broken && self.mail_line.is_empty() && !line.contains("=3D") {
+            return Some(Cow::Borrowed(line));
+        }
+        let line = match self.mail_line.is_empty() {
+            true => line,
+            false => line.trim_start_matches(['>', ' ']),
+        };
+        self.mail_line.push_str(line);
+        if is_broken && self.mail_line.len() < MAX_MAIL_LINE_BYTES {
+            self.mail_line.pop();
+            return None;
+        }
+        let whole = std::mem::take(&mut self.mail_line);
+        let whole = whole.replace("=20", " ").replace("=3D", "=");
+        Some(Cow::Owned(whole))
+    }
+
     fn push_records(&mut self, records: Vec<TextRecord>) {
         for record in records {
+            if record.text.trim_ascii().is_empty() {
+                continue;
+            }
             let time = record.kernel_time.or(record.wall).unwrap_or(self.time);
             // The kernel's clock has restarted.
             if record.kernel_time.is_some()
@@ -194,8 +235,9 @@ impl LogAnalyzer {
                 self.begin_next_boot();
             }
             self.time = time;
-            let facility = record.facility;
-            let mut record = Record::from_text(record.line, time, &record.text);
+            let (facility, line) = (record.facility, record.line);
+            let text = unwrap_lines(record.text);
+            let mut record = Record::from_text(line, time, &text);
             record.facility = facility;
             self.push(&record);
         }
@@ -215,7 +257,11 @@ impl LogAnalyzer {
 
     fn drain_events(&mut self) {
         for event in self.events.drain(..) {
-            self.builder.add(&event);
+            let is_direct = self.classifier.is_attached_directly(&event.device);
+            self.builder.add(&event, is_direct);
+        }
+        if self.classifier.has_unplugged_device() {
+            self.builder.add_removal();
         }
         let _ = self.classifier.take_name_assignments();
         for excused in self.classifier.take_rejected_requests() {
@@ -243,12 +289,54 @@ impl LogAnalyzer {
     }
 }
 
+/// A mail or a narrow terminal breaks long lines. A break is undone if the record has a meaning
+/// only then. This adds nothing that a name in the record can do: it can contain blanks as well.
+fn unwrap_lines(text: String) -> String {
+    let first = text.trim_ascii_start();
+    let is_wrapped = first.find('\n').is_some_and(|at| at >= MIN_WRAPPED_BYTES);
+    if !is_wrapped || rules::table().parse(&text).is_some() {
+        return text;
+    }
+    let joined = text.replace('\n', " ");
+    match rules::table().parse(&joined) {
+        Some(_) => joined,
+        None => text,
+    }
+}
+
+/// Without the colors of `dmesg -L`, and without the noise of a serial line.
+fn without_terminal_codes(line: &str) -> Cow<'_, str> {
+    let is_noise = |c: char| c.is_control() && c != '\t';
+    if !line.contains(is_noise) {
+        return Cow::Borrowed(line);
+    }
+    let mut parts = line.split("\u{1b}[");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| !(c.is_ascii_digit() || c == ';'));
+        text.push_str(end.and_then(|end| part.get(end + 1..)).unwrap_or_default());
+    }
+    text.retain(|c| !is_noise(c));
+    Cow::Owned(text)
+}
+
 /// Kernel microseconds as a time: only for evidence, which the analysis does not print.
 fn timestamp_from_micros(micros: u64) -> Timestamp {
     i64::try_from(micros)
         .ok()
         .and_then(|micros| Timestamp::from_microsecond(micros).ok())
         .unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// A record in the form of /dev/kmsg. netconsole's extended form has the kernel's release in front:
+/// `6.1.0-38-amd64,6,492,22048412,-;…` (drivers/net/netconsole.c send_ext_msg_udp()).
+fn kmsg_record(line: &[u8]) -> Option<&[u8]> {
+    let comma = line.iter().take(64).position(|byte| *byte == b',')?;
+    let after_release = line[..comma].contains(&b'.').then(|| &line[comma + 1..]);
+    [Some(line), after_release]
+        .into_iter()
+        .flatten()
+        .find(|record| is_kmsg(record))
 }
 
 /// `6,492,22048412,-;…`

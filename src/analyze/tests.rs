@@ -64,6 +64,44 @@ fn every_form_is_read() {
         "\t[   12.345678] ",
         "6,492,22048412,-;",
         "6,492,22048412,-,caller=T1;",
+        // Real-time kernels, vendors' kernels, consoles.
+        "[   12.345678] 000: ",
+        "Nov  7 16:01:25 host kernel: [   12.345678] 013: ",
+        "[    1.345678@1] ",
+        "<6>[    1.345678,0] ",
+        "[   12.345678] <3>",
+        "[\u{1b}[32m   12.345678\u{1b}[0m] \u{1b}[33m",
+        "\u{0}\r[   12.345678] ",
+        "<4>[   12.345678]  (0)[165:mmcqd/0]",
+        "[   12.345678] <0>.(0)[165:mmcqd/0]",
+        "[2023-10-13 02:51:30]  [   12.345678] ",
+        "9218 Nov  7 16:01:25 host kernel: ",
+        "Nov  7 16:01:25 host kernel: : ",
+        // Other languages.
+        "[  +0,000041] ",
+        "[   12,345678] ",
+        // A cut bracket.
+        "12.345678] ",
+        "   12.345678] ",
+        "345678] ",
+        "Apr 26 15:05:30 2020] ",
+        // Facility words of BSD's and busybox' log daemons.
+        "Nov  7 16:01:25 host user.info kernel: ",
+        "Nov  7 16:01:25 host kern.err kernel: [   12.345678] ",
+        "Thu Nov  7 16:01:25 2019 kern.warn kernel: [   12.345678] ",
+        "Nov  7 16:01:25 local0.warning kernel: ",
+        // netconsole, and a stamp of the receiver.
+        "6.1.0-38-amd64,6,492,22048412,-;",
+        "Nov  7 16:01:25 192.0.2.7 [   12.345678] ",
+        "2023-11-08T17:30:08.185075+01:00 host [   12.345678] ",
+        "2023-11-08T17:30:08Z [   12.345678] ",
+        // grep, a list, a patch.
+        "kern.log:Nov  7 16:01:25 host kernel: ",
+        "/var/log/messages-20191107:Nov  7 16:01:25 host kernel: ",
+        "dmesg:[   12.345678] ",
+        "42:[   12.345678] ",
+        "* [   12.345678] ",
+        "+[   12.345678] ",
     ] {
         assert_eq!(classes(&format!("{prefix}{ONE}\n")), "1 medium", "{prefix}");
         assert_eq!(
@@ -86,9 +124,113 @@ fn lines_of_programs_are_not_kernel_records() {
         "user  :err   : [   12.345678] ",
         "12,339,5140900,-;",
         "Nov  7 16:01:25 host logger: kernel: ",
+        "Nov  7 16:01:25 host app user.info kernel: ",
+        "Nov  7 16:01:25 host app: 12.3] ",
+        "2023-11-08T17:30:08Z host app: [   12.345678] ",
     ] {
         assert_eq!(classes(&format!("{prefix}{ONE}\n")), "", "{prefix}");
     }
+}
+
+#[test]
+fn the_source_of_a_mail_is_decoded() {
+    let text = ">> [14882.173313] sd 0:2:5:0: [sdf] tag#299 FAILED Result: hostbyte=3DDID_=\n\
+        >> TIME_OUT driverbyte=3DDRIVER_OK\n\
+        >> [14882.173315] print_req_error: I/O error, dev sdf, sector 320283264\n";
+    assert_eq!(classes(text), "1 timeout");
+    // Elsewhere an equals sign is text.
+    assert_eq!(
+        classes(&format!("[    1.0] a=3D b=\n[    2.0] {ONE}\n")),
+        "1 medium"
+    );
+}
+
+/// The verdict over a log of I/O errors without a cause: `count` sectors of sda, `pause` seconds
+/// apart, after `before`.
+fn fault_of_plain_errors(before: &str, count: u64, pause: u64, device: &str) -> String {
+    let mut text = before.to_owned();
+    for n in 0..count {
+        text.push_str(&format!(
+            "[{:5}.000000] blk_update_request: I/O error, dev {device}, sector {}\n",
+            100 + n * pause,
+            2048 + n * 8
+        ));
+    }
+    let answer = read(text.as_bytes());
+    let found = answer.devices.iter().find(|found| found.device == device);
+    let found = found.expect("a device with errors");
+    format!("{:?}: {}", found.drive_fault, found.fault_reason)
+}
+
+#[test]
+fn plain_errors_in_many_sectors_over_time_are_evidence_unless_something_else_explains_them() {
+    let evidence = "Yes: I/O errors in many sectors over time, and no other cause in the log";
+    let unclear = "Unclear: no record names the cause of the errors";
+    assert_eq!(fault_of_plain_errors("", 8, 3, "sda"), evidence);
+    // Too few; all at once, as after a removal.
+    assert_eq!(fault_of_plain_errors("", 7, 3, "sda"), unclear);
+    assert_eq!(fault_of_plain_errors("", 100, 0, "sda"), unclear);
+    let unplugged = "[   90.000000] usb 1-2: USB disconnect, device number 3\n";
+    assert_eq!(fault_of_plain_errors(unplugged, 8, 3, "sda"), unclear);
+    let neighbour = "[   95.000000] blk_update_request: I/O error, dev sdb, sector 8\n";
+    assert_eq!(fault_of_plain_errors(neighbour, 8, 3, "sda"), unclear);
+    let bridge = "[    1.000000] scsi host6: usb-storage 1-2:1.0\n\
+                  [    2.000000] sd 6:0:0:0: [sda] Attached SCSI disk\n";
+    let between = "Unclear: a bridge, a network or a hypervisor is in between";
+    assert_eq!(fault_of_plain_errors(bridge, 8, 3, "sda"), between);
+    let guest = "[    0.000000] Hypervisor detected: KVM\n";
+    assert_eq!(fault_of_plain_errors(guest, 8, 3, "sda"), between);
+    assert_eq!(fault_of_plain_errors("", 8, 3, "vda"), between);
+    assert_eq!(
+        fault_of_plain_errors("", 8, 3, "md0"),
+        "No: a device on top of others"
+    );
+}
+
+#[test]
+fn wrapped_lines_are_joined_if_only_the_whole_has_a_meaning() {
+    for (text, expected) in [
+        (
+            "[   12.345678] blk_update_request: critical medium error, dev sda,\nsector 2048\n",
+            "1 medium",
+        ),
+        (
+            "[   12.345678] sd 2:0:0:0: [sdb] tag#3 Sense Key : Medium Error\n[current] \n",
+            "1 medium",
+        ),
+        (
+            "2016-05-04T16:33:19.340488-04:00 h kernel: [1096660.950836] x\n\
+             2016-05-04T16:33:19.340489-04:00 h kernel: [1096660.950848]\n\
+             end_request: critical medium error, dev sdb, sector 1405497457\n",
+            "1 medium",
+        ),
+        // A record that has a meaning keeps its lines.
+        (
+            "[   12.345678] md/raid1:md0: Disk failure on sdb1, disabling device.\nmd/raid1:md0: Operation continuing on 1 devices.\n",
+            "1 removed",
+        ),
+        (
+            "[   12.345678] x: segfault at 0 ip 0 sp 0 error 6 in x,\nI/O error, dev sda, sector 2048\n",
+            "",
+        ),
+    ] {
+        assert_eq!(classes(text), expected, "{text}");
+    }
+}
+
+/// The kernel prints the result on a second line, which has no header in a console's log.
+#[test]
+fn an_unstamped_result_belongs_to_the_ata_command_before_it() {
+    let text = "[   12.3] ata3.00: exception Emask 0x0 SAct 0x100000 SErr 0x0 action 0x0\n\
+        [   12.3] ata3.00: failed command: READ FPDMA QUEUED\n\
+        [   12.3] ata3.00: cmd 60/08:a0:d0:07:00/00:00:00:00:00/40 tag 20 ncq 4096 in\n\
+        \u{20}        res 41/40:00:d0:07:00/00:00:00:00:00/40 Emask 0x409 (media error) <F>\n\
+        [   12.4] ata3: EH complete\n";
+    let answer = read(text.as_bytes());
+    assert_eq!(
+        (classes(text).as_str(), answer.devices[0].device.as_str()),
+        ("1 medium", "ata3.00")
+    );
 }
 
 #[test]
@@ -124,7 +266,14 @@ fn journald_exports_its_records_in_two_forms() {
 fn multi_line_records_are_read_also_with_rsyslog_escapes() {
     let begin = "[1.1] ata1.00: exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x0\n[1.2] ata1.00: failed command: READ FPDMA QUEUED\n[1.3] ata1.00: cmd 60/08:00:00:00:00/00:00:00:00:00/40 tag 0 ncq dma 4096 in";
     let end = "res 41/40:00:00:00:00/00:00:00:00:00/00 Emask 0x409 (media error) <F>\n";
-    for between in ["\n         ", "\n[1.3]          ", "#012         ", "\n> "] {
+    for between in [
+        "\n         ",
+        "\n[1.3]          ",
+        "#012         ",
+        "\\x0a         ",
+        "\\x0a\n> ",
+        "\n> ",
+    ] {
         assert_eq!(
             classes(&format!("{begin}{between}{end}")),
             "1 medium",
@@ -232,7 +381,7 @@ fn a_packed_file_is_unpacked() {
 #[test]
 fn the_analysis_has_the_documented_shape() {
     let answer = read(format!("[1.0] {ONE}\n").as_bytes());
-    insta::assert_snapshot!(serde_json::to_string(&answer).unwrap(), @r#"{"file":"x","records":1,"classes":{"medium":1},"driveFault":"yes","devices":[{"device":"sda","classes":{"medium":1},"driveFault":"yes","distinctSectors":1,"suppressed":0}],"events":[{"line":1,"class":"medium","device":"sda","text":"blk_update_request: critical medium error, dev sda, sector 2048"}]}"#);
+    insta::assert_snapshot!(serde_json::to_string(&answer).unwrap(), @r#"{"file":"x","records":1,"classes":{"medium":1},"driveFault":"yes","devices":[{"device":"sda","classes":{"medium":1},"driveFault":"yes","faultReason":"the drive reports that its medium or hardware failed","distinctSectors":1,"suppressed":0}],"events":[{"line":1,"class":"medium","device":"sda","text":"blk_update_request: critical medium error, dev sda, sector 2048"}]}"#);
     insta::assert_snapshot!(serde_json::to_string(&read(b"[1.0] Linux is up\n")).unwrap(), @r#"{"file":"x","records":1,"classes":{},"driveFault":"no","devices":[],"events":[]}"#);
 }
 

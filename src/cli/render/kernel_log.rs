@@ -7,10 +7,11 @@ use crate::cli::table::{Column, column, plain, table};
 use crate::model::kernel_log::event::Class;
 use crate::model::kernel_log::fault::DriveFault;
 
-const DEVICES: [Column; 5] = [
+const DEVICES: [Column; 6] = [
     column("DEVICE", 0, 0),
     column("DRIVE AT FAULT", 0, 0),
     column("WHAT", 20, 0),
+    column("WHY", 20, 1),
     column("SECTORS", 0, 2),
     column("NOT PRINTED", 0, 1),
 ];
@@ -46,6 +47,7 @@ pub(crate) fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {
             (device.device.clone(), Tone::Strong),
             fault(device.drive_fault),
             plain(what.join(", ")),
+            plain(device.fault_reason),
             plain(number(device.distinct_sectors)),
             (number(device.suppressed), Tone::Faint),
         ]
@@ -83,7 +85,7 @@ pub(crate) fn unreadable(answer: &Unreadable) -> String {
 
 fn fault(fault: DriveFault) -> (String, Tone) {
     match fault {
-        DriveFault::Yes => ("yes".to_owned(), Tone::Critical),
+        DriveFault::Yes => ("likely".to_owned(), Tone::Critical),
         DriveFault::Unclear => ("unclear".to_owned(), Tone::Warning),
         DriveFault::No => ("no".to_owned(), Tone::Good),
     }

@@ -13,7 +13,7 @@ use crate::model::assess::reason_rules::{Context, DriveInput};
 use crate::model::assess::text::{evidence, join_limited, raised, unknown};
 use crate::model::drive::DriveKind;
 use crate::model::facts::{KnownDrive, elapsed};
-use crate::model::finding::{Evidence, Severity, Status, Verdict};
+use crate::model::finding::{Evidence, Severity, Status, Subject, Verdict};
 use crate::model::kernel_log::error_history::ErrorTally;
 use crate::model::kernel_log::event::{Blame, Class, Line};
 
@@ -43,9 +43,15 @@ pub(crate) fn media_errors(input: &DriveInput) -> Option<Verdict> {
     shown_beside(verdict, of_drive(&input.smart))
 }
 
-/// Errors of the block layer, if no record names their cause. Levels as for media errors; a drive
-/// that is reached over a network is SUSPECT at most, because the path is the likelier cause.
-/// Errors during the removal of a drive are reported by DriveMissing.
+/// A minute: errors belong to a removal, or to a failure of the controller, if they are this near.
+const NEAR: Duration = Duration::from_secs(60);
+/// Sectors that redundancy corrected are this much weaker evidence than sectors that were lost.
+const CORRECTED_PER_LOST: u64 = 10;
+
+/// Errors of the block layer, if no record names their cause. Levels as for media errors. SUSPECT at
+/// most if another part is the likelier cause: the network to the drive, or the controller whose
+/// other drives have them within a minute. Errors that an array corrected make the drive BAD at
+/// ten times `bad_sectors`. Errors during the removal of a drive are reported by DriveMissing.
 pub(crate) fn io_errors(input: &DriveInput) -> Option<Verdict> {
     let tally = input.errors.and_then(|history| history.get(Class::Io));
     if tally.is_some_and(|tally| coincides_with_removal(input.known, tally)) {
@@ -53,6 +59,10 @@ pub(crate) fn io_errors(input: &DriveInput) -> Option<Verdict> {
     }
     judge(input, Class::Io, "failed reads or writes", |tally| {
         let (severity, why) = severity_of(input, tally);
+        if severity == Severity::Bad && fails_with_its_neighbours(input, tally) {
+            let why = "as other drives of its controller at the same time".to_owned();
+            return (Severity::Suspect, Some(why));
+        }
         let at_most = if may_be_transport(input.known, tally) {
             Severity::Suspect
         } else {
@@ -119,7 +129,13 @@ fn severity_of(input: &DriveInput, tally: &ErrorTally) -> (Severity, Option<Stri
         tally.sectors_within(errors.window),
         tally.episodes_within(errors.window),
     );
-    let (severity, why) = if tally.last_uncorrected.is_none() {
+    let limit = u64::from(errors.bad_sectors).saturating_mul(CORRECTED_PER_LOST);
+    let (severity, why) = if tally.last_uncorrected.is_none() && sectors >= limit {
+        (
+            Severity::Bad,
+            format!("at {sectors} distinct sectors, all of them corrected"),
+        )
+    } else if tally.last_uncorrected.is_none() {
         (Severity::Suspect, "all of them corrected".to_owned())
     } else if let Some(failed) = failed_again {
         (
@@ -146,7 +162,29 @@ fn coincides_with_removal(known: &KnownDrive, tally: &ErrorTally) -> bool {
     let began = tally.episodes.last().copied().unwrap_or(tally.first.time);
     known
         .missing_since
-        .is_some_and(|since| elapsed(began, since) <= Duration::from_secs(60) || began >= since)
+        .is_some_and(|since| elapsed(began, since) <= NEAR || began >= since)
+}
+
+/// Another drive of the same PCI device had errors without a cause within a minute of this one's
+/// last: the controller, its cable or its power is the likelier cause.
+fn fails_with_its_neighbours(input: &DriveInput, tally: &ErrorTally) -> bool {
+    let (facts, own) = (input.context.facts, &input.known.facts);
+    let Some(controller) = &own.location.pci else {
+        return false;
+    };
+    let last = tally.last.time;
+    let is_near = |theirs: &ErrorTally| {
+        let mut times = theirs.episodes.iter().chain([&theirs.last.time]);
+        times.any(|time| elapsed(*time, last).max(elapsed(last, *time)) <= NEAR)
+    };
+    facts.drives.values().any(|other| {
+        other.facts.id != own.id
+            && other.facts.location.pci.as_ref() == Some(controller)
+            && facts
+                .errors(&Subject::Drive(other.facts.id.clone()))
+                .and_then(|history| history.get(Class::Io))
+                .is_some_and(is_near)
+    })
 }
 
 /// Raised until no further error is logged for as long as this severity requires.

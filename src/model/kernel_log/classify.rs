@@ -194,6 +194,16 @@ impl Classifier {
         std::mem::take(&mut self.name_assignments)
     }
 
+    /// No bridge, network or hypervisor is known between the host and the device.
+    pub(crate) fn is_attached_directly(&self, device: &DeviceName) -> bool {
+        self.host.devices.kind_of(device) == DeviceKind::Direct
+    }
+
+    /// The log reports that something was unplugged, since the boot.
+    pub(crate) fn has_unplugged_device(&self) -> bool {
+        self.host.devices.has_unplugged_device
+    }
+
     /// Requests that devices rejected as impossible since the last call.
     pub(crate) fn take_rejected_requests(&mut self) -> Vec<RejectedRequest> {
         std::mem::take(&mut self.pending.rejected_requests)

@@ -27,6 +27,8 @@ pub(crate) struct DeviceMap {
     /// MMC cards by their hosts: `mmc1` → `mmcblk0`.
     card_by_host: BTreeMap<String, String>,
     pub is_virtual_machine: bool,
+    /// Something was unplugged: a USB device, a card of a slot, a drive of a port.
+    pub has_unplugged_device: bool,
 }
 
 impl DeviceMap {
@@ -156,10 +158,10 @@ impl DeviceMap {
     }
 
     pub(crate) fn kind_of(&self, device: &DeviceName) -> DeviceKind {
-        if let DeviceName::Block(name) = device
-            && device_name::is_virtual(name)
-        {
-            return DeviceKind::Virtual;
+        match device {
+            DeviceName::Block(name) if device_name::is_virtual(name) => return DeviceKind::Virtual,
+            DeviceName::Block(name) if device_name::is_remote(name) => return DeviceKind::Network,
+            _ => {}
         }
         let key = self.drive_key(device);
         let by_host = self

@@ -92,7 +92,7 @@ pub(crate) fn whole_disk(name: &str) -> &str {
     if without.len() == name.len() {
         return name;
     }
-    for letters in ["sd", "vd", "hd", "xvd"] {
+    for letters in ["sd", "vd", "hd", "xvd", "dasd"] {
         if without.strip_prefix(letters).is_some_and(|rest| {
             !rest.is_empty() && rest.len() < 4 && rest.bytes().all(|byte| byte.is_ascii_lowercase())
         }) {
@@ -125,6 +125,11 @@ pub(crate) fn is_never_drive(name: &str) -> bool {
         "nullb", "ubiblock", "romblock", "cdrom",
     ];
     has_numbered_prefix(name, &PREFIXES)
+}
+
+/// A disk whose data are on another machine.
+pub(crate) fn is_remote(name: &str) -> bool {
+    has_numbered_prefix(name, &["nbd", "rbd", "drbd"])
 }
 
 /// Whether the name is one of the prefixes, followed by a digit.

@@ -4,11 +4,15 @@
 //!
 //! One error that the drive reports itself suffices (a medium error, a controller that does not
 //! become ready). A missing response is the drive's fault only without another explanation: the
-//! kernel took it offline after its resets, and redundancy removed it too. `assess` judges rates
-//! and times over days.
+//! kernel took it offline after its resets, and redundancy removed it too. I/O errors without a
+//! reported cause are evidence if they are in many sectors and take as long as a drive's own retries,
+//! and if nothing else explains them: a bridge, a network, a hypervisor, a removal, or a controller
+//! whose other drives fail too. `assess` judges rates and times over days.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::model::kernel_log::classify::RejectedRequest;
@@ -21,6 +25,11 @@ use crate::model::kernel_log::rules;
 const MAX_DEVICES: usize = 512;
 /// Distinct sectors that are counted per device.
 const MAX_DEVICE_SECTORS: usize = 4_096;
+/// Distinct sectors with I/O errors that are evidence against the drive.
+const MANY_SECTORS: usize = 8;
+/// They take at least this long: a drive retries each sector for seconds, while a path that is gone
+/// fails all requests at once.
+const RETRY_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -39,6 +48,17 @@ pub(crate) struct DeviceSummary {
     pub suppressed: u64,
     blame: Option<Blame>,
     evidence: BTreeSet<Evidence>,
+    /// Times of the first and the last I/O error.
+    io_span: Option<(Timestamp, Timestamp)>,
+    /// The device is behind a bridge, a network or a hypervisor.
+    is_indirect: bool,
+}
+
+/// A verdict, and in words why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FaultVerdict {
+    pub fault: DriveFault,
+    pub reason: &'static str,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -47,19 +67,28 @@ pub(crate) struct FaultSummary {
     /// Other names of the same device.
     names: BTreeMap<String, String>,
     rejected_sectors: BTreeMap<String, BTreeSet<u64>>,
+    /// A device was unplugged; which one is unknown.
+    has_removal: bool,
 }
 
 impl FaultSummary {
-    pub(crate) fn add(&mut self, event: &Event) {
+    /// `is_direct`: no bridge, network or hypervisor is known between the host and the device.
+    pub(crate) fn add(&mut self, event: &Event, is_direct: bool) {
         let key = self.key(event);
-        if self.devices.len() >= MAX_DEVICES && !self.devices.contains_key(&key) {
-            return self
-                .devices
-                .entry(DeviceName::Unnamed.to_string())
-                .or_default()
-                .add(event);
-        }
-        self.devices.entry(key).or_default().add(event);
+        let full = self.devices.len() >= MAX_DEVICES && !self.devices.contains_key(&key);
+        let key = if full {
+            DeviceName::Unnamed.to_string()
+        } else {
+            key
+        };
+        let summary = self.devices.entry(key).or_default();
+        summary.add(event);
+        summary.is_indirect |= !is_direct;
+    }
+
+    /// Something was unplugged. What the record names may be another device than the drive.
+    pub(crate) fn add_removal(&mut self) {
+        self.has_removal = true;
     }
 
     /// Removes devices whose errors have no cause and are in sectors that the device rejected: the
@@ -98,12 +127,43 @@ impl FaultSummary {
     }
 
     /// The worst verdict of all devices; `No` without events.
-    pub(crate) fn fault(&self) -> DriveFault {
+    pub(crate) fn worst_fault(&self) -> DriveFault {
         self.devices
             .iter()
-            .map(|(name, record)| record.fault(name))
+            .map(|(name, record)| self.verdict(name, record).fault)
             .max()
             .unwrap_or(DriveFault::No)
+    }
+
+    pub(crate) fn verdict(&self, name: &str, device: &DeviceSummary) -> FaultVerdict {
+        let verdict = device.verdict(name);
+        if verdict.fault == DriveFault::Unclear && self.is_failing_alone(name, device) {
+            return FaultVerdict {
+                fault: DriveFault::Yes,
+                reason: "I/O errors in many sectors over time, and no other cause in the log",
+            };
+        }
+        verdict
+    }
+
+    /// Only I/O errors without a cause, in many sectors, over the time of a drive's retries; and no
+    /// other drive has them, nothing was unplugged, and no other part is in between.
+    fn is_failing_alone(&self, name: &str, device: &DeviceSummary) -> bool {
+        let is_drive =
+            |name: &str| !device_name::is_stacked(name) && name.starts_with(['s', 'n', 'h']);
+        let others = self.devices.iter().filter(|(other, summary)| {
+            other.as_str() != name && is_drive(other) && summary.classes.contains_key(&Class::Io)
+        });
+        let took = device
+            .io_span
+            .map(|(first, last)| Duration::try_from(last.duration_since(first)));
+        device.has_only_io()
+            && device.sectors.len() >= MANY_SECTORS
+            && matches!(took, Some(Ok(time)) if time >= RETRY_TIME)
+            && !device.is_indirect
+            && !self.has_removal
+            && is_drive(name)
+            && others.count() == 0
     }
 
     /// The key of an event: for filesystems their device's name, for drives the whole drive's name.
@@ -140,6 +200,10 @@ impl DeviceSummary {
             *self.classes.entry(event.class).or_default() += event.count;
             self.blame = self.blame.max(Some(event.blame));
         }
+        if event.class == Class::Io {
+            let (first, last) = (event.first.time, event.last.time);
+            self.extend_io_span(first, last);
+        }
         for sector in &event.sectors {
             if self.sectors.len() < MAX_DEVICE_SECTORS {
                 self.sectors.insert(*sector);
@@ -159,6 +223,11 @@ impl DeviceSummary {
         self.evidence.extend(evidence);
     }
 
+    fn extend_io_span(&mut self, first: Timestamp, last: Timestamp) {
+        let (from, to) = self.io_span.unwrap_or((first, last));
+        self.io_span = Some((from.min(first), to.max(last)));
+    }
+
     fn has(&self, evidence: Evidence) -> bool {
         self.evidence.contains(&evidence)
     }
@@ -175,39 +244,75 @@ impl DeviceSummary {
         self.suppressed += other.suppressed;
         self.blame = self.blame.max(other.blame);
         self.evidence.extend(other.evidence);
+        if let Some((first, last)) = other.io_span {
+            self.extend_io_span(first, last);
+        }
+        self.is_indirect |= other.is_indirect;
     }
 
-    pub(crate) fn fault(&self, name: &str) -> DriveFault {
-        if device_name::is_stacked(name) || device_name::is_never_drive(name) {
-            return DriveFault::No;
+    fn verdict(&self, name: &str) -> FaultVerdict {
+        let of = |fault, reason| FaultVerdict { fault, reason };
+        if device_name::is_stacked(name) {
+            return of(DriveFault::No, "a device on top of others");
         }
-        let worst = self.fault_from_blame();
+        if device_name::is_never_drive(name) {
+            return of(DriveFault::No, "no drive of this host");
+        }
+        let (worst, reason) = self.fault_from_blame();
         // An unknown drive cannot be blamed.
-        if name == DeviceName::Unnamed.to_string() {
-            worst.min(DriveFault::Unclear)
-        } else {
-            worst
+        if name == DeviceName::Unnamed.to_string() && worst > DriveFault::No {
+            return of(DriveFault::Unclear, "the records name no drive");
         }
+        of(worst, reason)
     }
 
-    fn fault_from_blame(&self) -> DriveFault {
+    fn fault_from_blame(&self) -> (DriveFault, &'static str) {
+        let is_of_filesystem = self.classes.keys().all(|class| class.is_filesystem_class());
         match self.blame {
             Some(Blame::Yes)
                 if !self.has(Evidence::DriveStatus)
                     && (self.has(Evidence::SoftwareSense)
                         || self.has(Evidence::MediumWithoutSector)) =>
             {
-                DriveFault::Unclear
+                (
+                    DriveFault::Unclear,
+                    "the error's report can be that of a target in software",
+                )
             }
-            Some(Blame::Yes) => DriveFault::Yes,
+            Some(Blame::Yes) if self.classes.contains_key(&Class::Medium) => (
+                DriveFault::Yes,
+                "the drive reports that its medium or hardware failed",
+            ),
+            Some(Blame::Yes) => (
+                DriveFault::Yes,
+                "the drive or its controller does not respond, and its link works",
+            ),
             Some(Blame::Unclear)
                 if self.has(Evidence::ResetUnanswered)
                     || self.has(Evidence::Offlined) && self.has(Evidence::FailedByRedundancy) =>
             {
-                DriveFault::Yes
+                (DriveFault::Yes, "the drive did not respond to resets")
             }
-            Some(Blame::Unclear) => DriveFault::Unclear,
-            Some(Blame::No) | None => DriveFault::No,
+            Some(Blame::Unclear) if is_of_filesystem => (
+                DriveFault::Unclear,
+                "the filesystem does not say whether its drive caused this",
+            ),
+            Some(Blame::Unclear) if self.is_indirect => (
+                DriveFault::Unclear,
+                "a bridge, a network or a hypervisor is in between",
+            ),
+            Some(Blame::Unclear) if self.has_only_io() => (
+                DriveFault::Unclear,
+                "no record names the cause of the errors",
+            ),
+            Some(Blame::Unclear) => (
+                DriveFault::Unclear,
+                "the drive, or the path to it: cable, power, adapter",
+            ),
+            Some(Blame::No) | None => (
+                DriveFault::No,
+                "caused by the path, the host, a person or the filesystem itself",
+            ),
         }
     }
 }
@@ -225,8 +330,8 @@ mod tests {
         };
         assert_eq!(
             (
-                record.fault("sda"),
-                record.fault(&DeviceName::Unnamed.to_string())
+                record.verdict("sda").fault,
+                record.verdict(&DeviceName::Unnamed.to_string()).fault
             ),
             (DriveFault::Yes, DriveFault::Unclear)
         );

@@ -40,6 +40,8 @@ pub(crate) struct Incident {
     /// The block layer has reported the sector of the medium error: its next report is another
     /// error.
     pub has_sector: bool,
+    /// A record of the drive's own layers is about the failed request, and may contain its sector.
+    pub has_request: bool,
     /// libata has reported a medium error that the SCSI layer will repeat.
     pub pending_repeats: u32,
     /// The adapter has reset the device without success.
@@ -212,6 +214,7 @@ impl Incident {
             ata: AtaException::default(),
             expected_failure: None,
             has_sector: false,
+            has_request: false,
             pending_repeats: 0,
             device_reset: false,
             decisive_line: None,

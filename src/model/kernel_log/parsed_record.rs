@@ -98,6 +98,8 @@ pub(crate) enum AtaRecord {
     LinkReset,
     /// The device does not respond after a reset yet.
     ResetFailed,
+    /// A command of libata itself was not answered in time.
+    InternalTimeout,
     LinkDown,
     /// `configured for`: the device works.
     Configured,

@@ -76,6 +76,9 @@ pub(crate) enum Role {
     TargetReset,
     /// The block layer reports one failed request with its sector.
     FailedRequest,
+    /// Redundancy reports what it did about an error that the block layer reports too, with the
+    /// sector from another start.
+    Redundancy,
     /// A controller that is removed after a timeout has failed itself.
     NvmeController,
 }

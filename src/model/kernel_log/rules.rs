@@ -14,11 +14,14 @@ pub(super) mod derived;
 mod dm;
 mod ext4;
 mod hba;
+mod ide;
 mod md;
 mod mmc;
 mod name_assignment;
 mod nvme;
 mod other;
+mod raid_adapter;
+mod remote;
 mod scsi;
 mod usb;
 mod xfs;
@@ -31,13 +34,16 @@ use crate::model::kernel_log::parsed_record::ParsedRecord;
 use crate::model::kernel_log::pattern::{Captures, Pattern, PatternError};
 use crate::model::kernel_log::rule::{Rule, RuleAction};
 
-const TABLES: [&[Rule]; 15] = [
+const TABLES: [&[Rule]; 18] = [
     name_assignment::RULES,
     scsi::RULES,
     ata::RULES,
+    ide::RULES,
     nvme::RULES,
     block::RULES,
     hba::RULES,
+    raid_adapter::RULES,
+    remote::RULES,
     usb::RULES,
     mmc::RULES,
     md::RULES,
@@ -49,7 +55,7 @@ const TABLES: [&[Rule]; 15] = [
     other::RULES,
 ];
 
-pub(super) struct RuleTable {
+pub(crate) struct RuleTable {
     rows: Vec<Row>,
     /// The prefixes of the families, each once.
     prefixes: Vec<Pattern>,
@@ -70,7 +76,7 @@ static TABLE: LazyLock<RuleTable> = LazyLock::new(|| {
     RuleTable::new(&TABLES).unwrap_or_else(|_| RuleTable::empty())
 });
 
-pub(super) fn table() -> &'static RuleTable {
+pub(crate) fn table() -> &'static RuleTable {
     &TABLE
 }
 

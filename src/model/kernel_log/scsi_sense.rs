@@ -54,6 +54,16 @@ pub(crate) fn parse_byte(text: &str) -> Option<u8> {
         .flatten()
 }
 
+/// DID_TIME_OUT
+pub(crate) const HOST_TIME_OUT: u8 = 0x03;
+
+/// `DRIVER_TIMEOUT`, `DRIVER_TIMEOUT,SUGGEST_OK` (up to 2.6.27) or `0x06`: DRIVER_TIMEOUT of
+/// include/scsi/scsi.h, whose upper four bits are a suggestion. Text may follow.
+pub(crate) fn is_driver_timeout(text: &str) -> bool {
+    let word = text.split([' ', ',', '\n']).next().unwrap_or_default();
+    word == "DRIVER_TIMEOUT" || parse_byte(word).is_some_and(|byte| byte & 0x0f == 0x06)
+}
+
 /// `DID_TIME_OUT` or `0x03`, and nothing else.
 pub(crate) fn parse_host_byte(text: &str) -> Option<u8> {
     parse_byte(text).or_else(|| {
@@ -106,16 +116,17 @@ pub(crate) fn parse_sense_key(text: &str) -> Option<(u8, &str)> {
     let rest = rest
         .strip_prefix("current]")
         .or_else(|| rest.strip_prefix("deferred]"))?;
-    let by_name = || {
-        SENSE_KEYS
-            .iter()
-            .position(|key| *key == name)
-            .map(|at| at as u8)
-    };
     let key = parse_byte(name)
         .filter(|key| usize::from(*key) < SENSE_KEYS.len())
-        .or_else(by_name)?;
+        .or_else(|| sense_key_of_name(name))?;
     Some((key, rest.strip_prefix(" [descriptor]").unwrap_or(rest)))
+}
+
+pub(crate) fn sense_key_of_name(name: &str) -> Option<u8> {
+    SENSE_KEYS
+        .iter()
+        .position(|key| *key == name)
+        .map(|at| at as u8)
 }
 
 pub(crate) fn interpret_sense_key(key: u8) -> Interpretation {

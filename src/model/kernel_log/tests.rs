@@ -16,6 +16,8 @@ mod foreign_text;
 mod layers;
 mod properties;
 mod scsi;
+mod upper_wordings;
+mod wordings;
 
 /// The incidents of these lines as text: `class device blame[ sectors]`. Lines are one millisecond
 /// apart; `@60 ` in front sets the time to 60 seconds.

@@ -387,6 +387,55 @@ fn errors_caused_elsewhere_make_no_drive_bad() {
 }
 
 #[test]
+fn drives_of_one_controller_that_fail_together_are_suspect_at_most() {
+    let errors = |name: &str, second: i64| -> Vec<Event> {
+        (0..9)
+            .map(|n| event(Class::Io, name, at(second + n), &[n as u64 * 100]))
+            .collect()
+    };
+    let raised = |pci_of_b: &str, second_of_b: i64| {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .disk("sdb", "8:16", "B");
+        world.inventory.drives[0].location.pci = Some("0000:03:00.0".into());
+        world.inventory.drives[1].location.pci = Some(pci_of_b.into());
+        world.read_all(0);
+        log(&mut world, 1, errors("sda", 10), 30);
+        log(&mut world, 20, errors("sdb", second_of_b), second_of_b + 30);
+        world.raised(second_of_b + 30)
+    };
+    assert_eq!(
+        raised("0000:03:00.0", 20),
+        ["A IoErrors Suspect Degraded", "B IoErrors Suspect Degraded"]
+    );
+    // Each drive of another controller, or at another time, fails alone.
+    for raised in [raised("0000:04:00.0", 20), raised("0000:03:00.0", 500)] {
+        assert_eq!(
+            raised,
+            ["A IoErrors Bad Degraded", "B IoErrors Bad Degraded"]
+        );
+    }
+}
+
+#[test]
+fn many_corrected_sectors_of_a_member_are_bad_and_few_are_suspect() {
+    for (sectors, severity) in [(1, "Suspect"), (29, "Suspect"), (30, "Bad")] {
+        let mut world = plain();
+        let corrected = |n: u64| Event {
+            corrected: true,
+            operation: Some(Operation::Read),
+            ..event(Class::Io, "sda1", at(n as i64), &[n * 1000])
+        };
+        log(&mut world, 1, (0..sectors).map(corrected).collect(), 60);
+        assert_eq!(
+            world.raised(60)[0],
+            format!("A IoErrors {severity} Degraded"),
+            "{sectors}"
+        );
+    }
+}
+
+#[test]
 fn errors_during_a_drive_removal_are_not_io_errors_of_the_drive() {
     let mut world = plain();
     log(

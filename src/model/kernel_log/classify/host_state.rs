@@ -113,11 +113,7 @@ impl HostState {
             (RecordKind::Ata(_), DeviceName::Ata { .. }) => {
                 self.last_ata = Some((parsed.device.clone(), now.seq))
             }
-            (RecordKind::Scsi(_), device)
-                if matches!(device, DeviceName::Hctl(_))
-                    || matches!(device, DeviceName::Block(_))
-                        && matches!(parsed.other_name, Some(DeviceName::Hctl(_))) =>
-            {
+            (RecordKind::Scsi(_), DeviceName::Hctl(_) | DeviceName::Block(_)) => {
                 self.last_scsi = Some((parsed.device.clone(), parsed.other_name.clone(), now.seq));
             }
             _ => {}
@@ -173,7 +169,10 @@ impl HostState {
 
     pub(crate) fn device_of_key(&self, key: &str) -> DeviceName {
         match &self.last_scsi {
-            Some((device, _, _)) if self.devices.drive_key(device) == key => device.clone(),
+            Some((device, _, _)) if self.devices.drive_key(device) == key => self
+                .devices
+                .block_name(device)
+                .unwrap_or_else(|| device.clone()),
             _ => device_name::parse(key).unwrap_or(DeviceName::Unnamed),
         }
     }
@@ -182,6 +181,10 @@ impl HostState {
     /// Neither is a drive whose path has an outage.
     pub(crate) fn adjust_blame(&self, class: Class, blame: Blame, device: &DeviceName) -> Blame {
         match self.devices.kind_of(device) {
+            // An MMC host whose card is unknown: it may have none.
+            _ if matches!(device, DeviceName::Block(name) if device_name::is_mmc_host(name)) => {
+                Blame::No
+            }
             DeviceKind::Direct
                 if self.has_path_outage(device)
                     && (class.is_path_class() || class == Class::Io) =>
@@ -224,14 +227,11 @@ impl HostState {
         let never = |device: &DeviceName| match device {
             DeviceName::Block(name) => {
                 device_name::is_never_drive(name)
+                    && !device_name::is_remote(name)
                     && !self.options.admits(device_name::whole_disk(name))
             }
             _ => false,
         };
-        // An MMC host whose card is unknown: it may have none.
-        if matches!(&parsed.device, DeviceName::Block(name) if device_name::is_mmc_host(name)) {
-            return true;
-        }
         never(&parsed.device)
             || parsed.other_name.as_ref().is_some_and(never)
             || ["sr ", "st ", "ses ", "ch ", "osst "]

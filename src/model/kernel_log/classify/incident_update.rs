@@ -32,6 +32,10 @@ impl IncidentUpdate<'_> {
         if !matches!(parsed.kind, RecordKind::Scsi(_)) {
             self.finish_command(context.position, context.line.time);
         }
+        let role = context.rule.family.role;
+        if role != Some(Role::Redundancy) {
+            self.incident.has_request |= parsed.sector.is_some();
+        }
         match &parsed.kind {
             RecordKind::Cause(class, blame)
                 if of_filesystem && self.incident.is_expected(*class, context.position) =>
@@ -66,7 +70,8 @@ impl IncidentUpdate<'_> {
                 self.emit(context, *class, *blame, true);
             }
             RecordKind::Effect(class @ Class::Io, blame)
-                if self.incident.ata.failed_command_unknown =>
+                if self.incident.ata.failed_command_unknown
+                    || role == Some(Role::Redundancy) && self.incident.has_request =>
             {
                 let without_sector = ParsedRecord {
                     sector: None,
@@ -317,6 +322,11 @@ impl IncidentUpdate<'_> {
             AtaRecord::ResetFailed => {
                 self.incident.ata.failed_resets += 1;
                 self.emit_continuation(context, None);
+            }
+            AtaRecord::InternalTimeout => {
+                self.incident.ata.failed_resets += 1;
+                let new = !self.incident.reported.contains(Class::Timeout);
+                self.emit(context, Class::Timeout, Blame::Unclear, new);
             }
             AtaRecord::LinkDown => {
                 self.incident.ata.link_down = true;

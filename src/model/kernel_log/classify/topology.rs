@@ -49,6 +49,7 @@ impl Classifier {
             }
             TopologyUpdate::AtaPort(port) => self.host.devices.add_ata_port(*port),
             TopologyUpdate::AtaPortOfHost => {
+                self.host.devices.has_unplugged_device = true;
                 if let (DeviceName::Ata { port, .. }, Some(DeviceName::Hctl(hctl))) =
                     (&parsed.device, &parsed.other_name)
                     && let Some(host) = device_map::scsi_host_of(hctl)
@@ -82,8 +83,12 @@ impl Classifier {
                     self.open_incidents.push(incident);
                 }
             }
-            TopologyUpdate::SlotEmptied => self.host.slot_outage = Some(context.position),
+            TopologyUpdate::SlotEmptied => {
+                self.host.devices.has_unplugged_device = true;
+                self.host.slot_outage = Some(context.position);
+            }
             TopologyUpdate::UsbDisconnect(path) => {
+                self.host.devices.has_unplugged_device = true;
                 if let Some(host) = self.host.devices.host_of_usb_path(path) {
                     self.host
                         .devices

@@ -11,6 +11,7 @@ use crate::model::kernel_log::parsed_record::{
 };
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule, RuleAction, RuleFamily};
+use crate::model::kernel_log::rules::ide;
 
 const ATA: RuleFamily = DRIVE
     .with_prefix("<ata>: ")
@@ -18,7 +19,8 @@ const ATA: RuleFamily = DRIVE
 /// The first line of a failed command's report, and the second line's blanks.
 const COMMAND: RuleFamily = ATA.with_prefix(
     "<ata>: cmd <registers> tag <dec>\
-     { <ncq dma|ncq nodata|ncq|dma|pio|nodata|unknown> <dec> <in|out|bidi>}\n<blanks>",
+     { <ncq dma|ncq nodata|ncq|dma|pio|nodata|unknown> <dec> <in|out|bidi>}\
+     { cdb 0x<hex> data <dec>}{ <in|out|bidi>}\n<blanks>",
 );
 /// The second line.
 const RESULT: &str = "res <registers> Emask 0x<hex> (<host bus error|ATA bus error|timeout\
@@ -81,6 +83,32 @@ pub(crate) const RULES: &[Rule] = &[
         "drivers/ata/libata-eh.c ata_eh_link_report(): the second line; 3.10-6.18",
     ),
     ATA.rule(
+        "ata-outcome-tag",
+        "tag <dec> cmd 0x<hex> Emask 0x<hex> stat 0x<hex> err 0x<hex> (<host bus error|ATA bus error\
+         |timeout|HSM violation|internal error|media error|invalid argument|device error\
+         |unknown error>)",
+        ParseKind(outcome_of_tag),
+        "drivers/ata/libata-eh.c ata_eh_report(): one line; 2.6.18-2.6.20",
+    ),
+    ATA.rule(
+        "ata-command-timeout",
+        "<DMA|command> {0x<hex> }timeout, stat 0x<hex>",
+        Record(RecordKind::Ata(AtaRecord::Error(Timeout, Unclear))),
+        "drivers/scsi/libata-core.c ata_qc_timeout(), ata_eng_timeout(); up to 2.6.17",
+    ),
+    ATA.rule(
+        "ata-translated",
+        "translated ATA stat/err 0x<hex>/<hex> to SCSI SK/ASC/ASCQ 0x<hex>/<hex>/<hex>$",
+        ParseKind(translated),
+        "drivers/ata/libata-scsi.c ata_to_sense_error(); 2.6.12-6.18",
+    ),
+    ATA.rule(
+        "ata-registers",
+        "error=0x<hex> <{|{>",
+        ParseKind(error_words),
+        "drivers/ata/libata-scsi.c ata_dump_status(); 2.6.12-6.18",
+    ),
+    ATA.rule(
         "ata-exception",
         "exception Emask 0x<hex>{ SAct 0x<hex>}",
         ParseKind(exception),
@@ -125,6 +153,12 @@ pub(crate) const RULES: &[Rule] = &[
         "drivers/ata/libahci.c ahci_error_intr(); 3.10-6.18",
     ),
     ATA.rule(
+        "ata-host-bus",
+        "irq_stat 0x<hex>, host bus error$",
+        Record(RecordKind::Ata(AtaRecord::Error(Transport, No))),
+        "drivers/ata/libahci.c ahci_error_intr(); 2.6.32-6.18",
+    ),
+    ATA.rule(
         "ata-hard-reset",
         "hard resetting link",
         Record(RecordKind::Ata(AtaRecord::LinkReset)),
@@ -141,6 +175,24 @@ pub(crate) const RULES: &[Rule] = &[
         "link is slow to respond, please be patient (ready=<dec>)",
         RESET_FAILED,
         "drivers/ata/libata-core.c ata_wait_ready(); 3.10-6.18",
+    ),
+    ATA.rule(
+        "ata-slow-port",
+        "port is slow to respond, please be patient (Status 0x<hex>)",
+        RESET_FAILED,
+        "drivers/ata/libata-core.c ata_busy_sleep(); 2.6.18-2.6.27",
+    ),
+    ATA.rule(
+        "ata-port-silent",
+        "<port failed to respond (|prereset failed (errno=|failed to resume link for reset (errno=><dec>",
+        RESET_FAILED,
+        "drivers/ata/libata-sff.c ata_sff_busy_sleep(), libata-eh.c ata_eh_reset(); 2.6.32-6.18",
+    ),
+    ATA.rule(
+        "ata-xfermode",
+        "failed to set xfermode (err_mask=0x<hex>)",
+        RESET_FAILED,
+        "drivers/ata/libata-core.c ata_dev_set_mode(); 2.6.18-6.18",
     ),
     ATA.rule(
         "ata-comreset",
@@ -198,8 +250,8 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     ATA.rule(
         "ata-qc-timeout",
-        "qc timeout{ after <dec> msecs} (cmd 0x<hex>)",
-        RESET_FAILED,
+        "qc timeout{ after <dec> <msecs|u secs>} (cmd 0x<hex>)",
+        ParseKind(internal_timeout),
         "drivers/ata/libata-core.c ata_exec_internal_sg(); 3.10-6.18",
     ),
     ATA.rule(
@@ -283,6 +335,41 @@ fn packet_outcome(text: &MatchedText<'_>) -> Option<RecordKind> {
     (cdb.len() <= MAX_CDB_BYTES && registers.len() == REGISTERS_BYTES).then(|| error_mask(words))
 }
 
+fn outcome_of_tag(text: &MatchedText<'_>) -> Option<RecordKind> {
+    Some(error_mask(text.fields.last()?))
+}
+
+/// The sense that the SCSI layer gets: 3 and 4 are the drive's own, 0Bh/47h is the link's. Others are
+/// a rejected command.
+fn translated(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let [.., key, code, _] = text.fields else {
+        return None;
+    };
+    Some(RecordKind::Ata(match (*key, *code) {
+        ("3" | "4", _) => AtaRecord::Error(Medium, Yes),
+        ("b", "47") => AtaRecord::Error(Transport, Unclear),
+        _ => AtaRecord::DeviceError,
+    }))
+}
+
+/// `{ UncorrectableError }`: the names that the IDE drivers used before.
+fn error_words(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let kind = match ide::error_bits(text.after)? {
+        Some((class, blame)) => AtaRecord::Error(class, blame),
+        None => AtaRecord::DeviceError,
+    };
+    Some(RecordKind::Ata(kind))
+}
+
+/// A command of the kernel's own was not answered. A packet device may need long to identify itself
+/// (A0h and A1h), and a port multiplier to answer (E4h and E8h).
+fn internal_timeout(text: &MatchedText<'_>) -> Option<RecordKind> {
+    Some(RecordKind::Ata(match *text.fields.last()? {
+        "a0" | "a1" | "e4" | "e8" => AtaRecord::ResetFailed,
+        _ => AtaRecord::InternalTimeout,
+    }))
+}
+
 fn error_mask(words: &str) -> RecordKind {
     RecordKind::Ata(match words {
         "media error" => AtaRecord::Error(Medium, Yes),
@@ -313,8 +400,14 @@ fn set_bits<'a>(text: &MatchedText<'a>, is_bit: impl Fn(&str) -> bool) -> Option
 }
 
 fn status_register(text: &MatchedText<'_>) -> Option<RecordKind> {
-    set_bits(text, |bit| STATUS_BITS.contains(&bit))?;
-    Some(RecordKind::Continuation)
+    let bits = set_bits(text, |bit| STATUS_BITS.contains(&bit))?;
+    // Device Fault (ACS-4): the drive reports that it failed; its sense key is Hardware Error
+    // (ata_to_sense_error()). With a request for data too, the register has no valid content.
+    Some(if bits.contains(&"DF") && !bits.contains(&"DRQ") {
+        RecordKind::Ata(AtaRecord::Error(Medium, Yes))
+    } else {
+        RecordKind::Continuation
+    })
 }
 
 /// `error: { UNC }`: the sector cannot be read. `{ ICRC ABRT }`: the cable corrupted the data. A

@@ -44,6 +44,12 @@ pub(crate) const RULES: &[Rule] = &[
         Effect(Io, Unclear),
         "drivers/md/bcache/super.c bch_cached_dev_error(); 4.18-6.18",
     ),
+    BCACHE.rule(
+        "bcache-offline",
+        "cached_dev_status_update() <disk>: device offline for <dec> seconds$",
+        Effect(Removed, Unclear),
+        "drivers/md/bcache/super.c cached_dev_status_update(); 4.18-6.18",
+    ),
     // The cache is disabled; the record does not contain its device.
     SET_ERROR.rule(
         "bcache-set",

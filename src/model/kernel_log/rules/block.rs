@@ -3,7 +3,7 @@
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::event::Operation;
+use crate::model::kernel_log::event::{DeviceName, Operation};
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Role, Rule, RuleFamily};
@@ -23,13 +23,13 @@ pub(crate) const RULES: &[Rule] = &[
          |open zones exceeded|active zones exceeded|zone active resource|zone open resource\
          |duration limit exceeded|invalid> error, dev <disk>, sector <dec>{ op 0x<hex>:(<word>)}",
         Parse(status),
-        "block/blk-core.c blk_update_request(), print_req_error(), blk-mq.c blk_print_req_error(); 3.10-6.18",
+        "block/blk-core.c blk_update_request(), print_req_error(), blk-mq.c blk_print_req_error(); 2.6.32-6.18",
     ),
     BLOCK.rule(
         "block-buffer",
         "Buffer I/O error on <device|dev> <disk>, logical block <dec>{, <lost async page write|lost sync page write|async page read>}",
         Parse(buffer),
-        "fs/buffer.c buffer_io_error(), fs/ext4/page-io.c; 3.10-6.18",
+        "fs/buffer.c buffer_io_error(), fs/ext4/page-io.c; 2.6.32-6.18",
     ),
     BLOCK.rule(
         "block-lost-page",
@@ -43,12 +43,25 @@ pub(crate) const RULES: &[Rule] = &[
         Parse(lost_page),
         "fs/buffer.c; 4.4.0",
     ),
+    // Only the reading of the disk can fail with this text: an unknown table is no error.
+    BLOCK.rule(
+        "block-partition-table",
+        "<disk>: unable to read partition table$",
+        Effect(Io, Unclear),
+        "block/partitions/core.c, fs/partitions/check.c check_partition(); 2.6.32-6.18",
+    ),
+    BLOCK.rule(
+        "block-partition-amiga",
+        "Dev <disk>: unable to read <RDB|partition> block <dec>$",
+        Effect(Io, Unclear),
+        "block/partitions/amiga.c amiga_partition(): the first parser that reads; 2.6.32-6.18",
+    ),
     // A capacity of 0: the driver has given up on the disk.
     BLOCK.rule(
         "block-gone",
         "<disk>: detected capacity change from <dec> to 0$",
         Continuation,
-        "block/genhd.c, fs/block_dev.c check_disk_size_change(); 3.10-6.18",
+        "block/genhd.c, fs/block_dev.c check_disk_size_change(); 2.6.32-6.18",
     ),
     BLOCK.rule(
         "block-beyond",
@@ -73,13 +86,13 @@ pub(crate) const RULES: &[Rule] = &[
         "<blk_update_request|print_req_error|blk_print_req_error|buffer_io_error|quiet_error|end_request\
          |EXT4-fs error|EXT4-fs warning|EXT4-fs>: <dec> callbacks suppressed$",
         ParseKind(suppressed),
-        "lib/ratelimit.c ___ratelimit(), fs/ext4/super.c; 3.10-6.18",
+        "lib/ratelimit.c ___ratelimit(), fs/ext4/super.c; 2.6.32-6.18",
     ),
     DRIVE.rule(
         "suppressed-function",
         "<word>: <dec> callbacks suppressed$",
         ParseKind(suppressed_function),
-        "lib/ratelimit.c ___ratelimit(): network code and others print the same form; 3.10-6.18",
+        "lib/ratelimit.c ___ratelimit(): network code and others print the same form; 2.6.32-6.18",
     ),
 ];
 
@@ -89,7 +102,16 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     let [status, sector, operation @ ..] = text.fields else {
         return None;
     };
+    let operation = operation.last().map(|name| match *name {
+        "READ" => Operation::Read,
+        "WRITE" | "ZONE_APPEND" => Operation::Write,
+        "FLUSH" => Operation::Flush,
+        _ => Operation::Other,
+    });
     let kind = match *status {
+        "critical medium" if is_ambiguous_medium_error(text.device, operation) => {
+            RecordKind::Effect(Medium, Unclear)
+        }
         "critical medium" => RecordKind::Effect(Medium, Yes),
         "I/O" => RecordKind::Effect(Io, Unclear),
         "timeout" => RecordKind::Effect(Timeout, Unclear),
@@ -101,18 +123,20 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         // zones, resources: without sense data the host is the cause.
         _ => RecordKind::Continuation,
     };
-    let operation = operation.last().map(|name| match *name {
-        "READ" => Operation::Read,
-        "WRITE" | "ZONE_APPEND" => Operation::Write,
-        "FLUSH" => Operation::Flush,
-        _ => Operation::Other,
-    });
     Some(ParsedRecord {
         // (sector_t)-1 means no sector.
         sector: sector.parse().ok().filter(|sector| *sector < u64::MAX >> 9),
         operation,
         ..ParsedRecord::from_text(text, kind)
     })
+}
+
+/// A failed write to an NVMe drive, without the driver's own record of the status: Access Denied (a
+/// locked drive) and Attempted Write to Read Only Range are medium errors for the block layer too
+/// (drivers/nvme/host/core.c nvme_error_status()).
+fn is_ambiguous_medium_error(device: &DeviceName, operation: Option<Operation>) -> bool {
+    operation == Some(Operation::Write)
+        && matches!(device, DeviceName::Block(name) if name.starts_with("nvme"))
 }
 
 /// `Buffer I/O error on dev sda1, logical block 0, lost async page write`: the block is in units of

@@ -110,6 +110,47 @@ pub(crate) const RULES: &[Rule] = &[
         "fs/btrfs/tree-checker.c; 4.14-6.18",
     ),
     BTRFS.rule(
+        "btrfs-inconsistent",
+        "<unable to find logical |tree level mismatch detected|tree first key mismatch detected\
+         |level verify failed on |superblock checksum mismatch|superblock contains fatal errors\
+         |super block corruption detected|invalid tree nritems|bad fsid on logical |found a bad chunk map\
+         |corrupted chunk tree|mapping failed logical |failed to rebuild valid logical \
+         |dev extent physical offset |failed to verify dev extents\
+         |failed to recover balance|failed to load root >",
+        Cause(FsCorruption, Unclear),
+        "fs/btrfs/volumes.c btrfs_get_chunk_map(), disk-io.c btrfs_verify_level_key(), open_ctree(); 3.10-6.18",
+    ),
+    BTRFS.rule(
+        "btrfs-tree-block-scrub",
+        "tree block <dec> mirror <dec> has bad ",
+        Cause(FsCorruption, Unclear),
+        "fs/btrfs/scrub.c scrub_verify_one_metadata(); 6.1-6.18",
+    ),
+    BTRFS.rule(
+        "btrfs-supers",
+        "<dec> errors while writing supers$",
+        Effect(FsError, Unclear),
+        "fs/btrfs/disk-io.c write_all_supers(); 3.10-6.18",
+    ),
+    BTRFS.rule(
+        "btrfs-rebuild",
+        "IO error rebuilding logical <dec> for dev ",
+        Effect(FsError, Unclear),
+        "fs/btrfs/scrub.c scrub_handle_errored_block(); 3.13-6.4",
+    ),
+    BTRFS.rule(
+        "btrfs-block-groups",
+        "failed to read <block groups|log tree>: <dec>$",
+        ParseKind(errno),
+        "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18",
+    ),
+    BTRFS.rule(
+        "btrfs-device-missing",
+        "devid <dec> uuid <file> is missing$",
+        Effect(Removed, Unclear),
+        "fs/btrfs/volumes.c btrfs_report_missing_device(); 4.14-6.18",
+    ),
+    BTRFS.rule(
         "btrfs-tree-block",
         "{block=<dec> }{mirror <dec> }<read|write> time tree block corruption detected",
         Cause(FsCorruption, Unclear),

@@ -9,6 +9,8 @@ use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule, RuleFamily};
 const MULTIPATH: RuleFamily = DRIVE.with_prefix("device-mapper: multipath: ");
 /// The device is the pool.
 const THIN: RuleFamily = FILESYSTEM.with_prefix("device-mapper: thin: <number>: ");
+/// The pool, or the cache.
+const POOL: RuleFamily = FILESYSTEM.with_prefix("device-mapper: <thin|cache>: <number>: ");
 const CACHE: RuleFamily = DRIVE.with_prefix("device-mapper: cache: <number>: ");
 const CRYPT: RuleFamily = FILESYSTEM.with_prefix("device-mapper: crypt: ");
 const INTEGRITY: RuleFamily = FILESYSTEM.with_prefix("device-mapper: integrity: ");
@@ -28,13 +30,32 @@ pub(crate) const RULES: &[Rule] = &[
         Parse(path_failed),
         "drivers/md/dm-mpath.c fail_path(); 3.10-6.18",
     ),
-    THIN.rule(
+    MULTIPATH.rule(
+        "dm-no-path",
+        "queue_if_no_path timeout on <number>, failing queued IO$",
+        Effect(Transport, No),
+        "drivers/md/dm-mpath.c queue_if_no_path_timeout_work(); 5.9-6.18",
+    ),
+    POOL.rule(
         "dm-thin-operation",
         "metadata operation '<word>' failed: error = <dec>$",
         ParseKind(metadata),
         "drivers/md/dm-thin.c metadata_operation_failed(); 3.10-6.18",
     ),
     THIN.rule(
+        "dm-thin-find",
+        "dm_thin_find_block() failed: error = <dec>$",
+        Effect(FsError, Unclear),
+        "drivers/md/dm-thin.c thin_bio_map(); 3.10-6.18",
+    ),
+    POOL.rule(
+        "dm-thin-repair",
+        "<unable to switch pool to write mode until repaired.\
+         |unable to switch cache to write mode until repaired.|failed to abort metadata transaction>",
+        Cause(ReadOnly, Unclear),
+        "drivers/md/dm-thin.c set_pool_mode(), dm-cache-target.c set_cache_mode(); 3.16-6.18",
+    ),
+    POOL.rule(
         "dm-thin-abort",
         "aborting current metadata transaction$",
         Effect(ReadOnly, No),
@@ -58,7 +79,7 @@ pub(crate) const RULES: &[Rule] = &[
         Cause(ReadOnly, No),
         "drivers/md/dm-thin.c notify_of_pool_mode_change(): writes that need room are refused; 4.3-6.18",
     ),
-    THIN.rule(
+    POOL.rule(
         "dm-thin-check",
         "failed to set 'needs_check' flag in metadata$",
         Continuation,
@@ -88,6 +109,18 @@ pub(crate) const RULES: &[Rule] = &[
         Cause(FsCorruption, Unclear),
         "drivers/md/dm-integrity.c; 4.12-5.7",
     ),
+    INTEGRITY.rule(
+        "dm-integrity-journal",
+        "Checksum failed when reading from journal, at sector <hex>$",
+        Cause(FsCorruption, Unclear),
+        "drivers/md/dm-integrity.c do_journal_write(); 4.12-6.18",
+    ),
+    INTEGRITY.rule(
+        "dm-integrity-io",
+        "Error on <words>: <dec>$",
+        Effect(FsError, Unclear),
+        "drivers/md/dm-integrity.c dm_integrity_io_error(): `Error on reading tags: -5`; 4.12-6.18",
+    ),
     // Up to 4.0 without the device.
     VERITY.rule(
         "dm-verity",
@@ -107,6 +140,19 @@ pub(crate) const RULES: &[Rule] = &[
         "Mirror read failed{ from <number>}.{ Trying alternative device.}$",
         Effect(Io, Unclear),
         "drivers/md/dm-raid1.c read_callback(); 3.10-6.18",
+    ),
+    MIRROR.rule(
+        "dm-mirror-device",
+        "Read failure on mirror device <number>.",
+        Effect(Io, Unclear),
+        "drivers/md/dm-raid1.c mirror_end_io(); 2.6.32-6.18",
+    ),
+    MIRROR.rule(
+        "dm-mirror-recovery",
+        "<Unable to read primary mirror during recovery|Write error during recovery (error = \
+         |All replicated volumes dead, failing I/O>",
+        Effect(Io, Unclear),
+        "drivers/md/dm-raid1.c recovery_complete(), do_reads(); 2.6.32-6.18",
     ),
     MIRROR.rule(
         "dm-mirror-all",

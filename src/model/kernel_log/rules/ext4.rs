@@ -28,103 +28,128 @@ pub(crate) const RULES: &[Rule] = &[
         "ext4-error-old",
         "error count",
         Ignore,
-        "fs/ext4/super.c print_daily_error_info(): printed once a day, about past errors; 3.10-6.18",
+        "fs/ext4/super.c print_daily_error_info(): printed once a day, about past errors; 2.6.32-6.18",
     ),
     ERROR.rule(
         "ext4-error",
         ": <word>{:<dec>}: ",
         ParseKind(error),
-        "fs/ext4/super.c __ext4_error(), __ext4_error_inode(), __ext4_error_file(), ext3, ext2; 3.10-6.18",
+        "fs/ext4/super.c __ext4_error(), __ext4_error_inode(), __ext4_error_file(), ext3, ext2; 2.6.32-6.18",
     ),
     ERROR.rule(
         "ext4-error-in",
         " in <word>{:<dec>}: ",
         ParseKind(errno),
-        "fs/ext4/super.c __ext4_std_error(), ext3; 3.10-6.18",
+        "fs/ext4/super.c __ext4_std_error(), ext3; 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext2-error",
         "error: <word>: ",
         ParseKind(error),
-        "fs/ext2/super.c ext2_error(); 3.10-6.18",
+        "fs/ext2/super.c ext2_error(); 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext4-read-only",
-        "<Remounting|error: remounting> filesystem read-only",
+        "<Remounting|error: remounting|error: Remounting> filesystem read-only",
         Cause(ReadOnly, Unclear),
-        "fs/ext4/super.c ext4_handle_error(), ext3, ext2; 3.10-6.18",
+        "fs/ext4/super.c ext4_handle_error(), ext3, ext2; 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext4-superblock",
         "I/O error while writing superblock",
         Effect(FsError, Unclear),
-        "fs/ext4/super.c ext4_commit_super(); 3.10-6.18",
+        "fs/ext4/super.c ext4_commit_super(); 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext4-superblock-before",
         "previous I/O error to superblock detected",
         Effect(FsError, Unclear),
-        "fs/ext4/super.c ext4_commit_super(); 3.10-6.18",
+        "fs/ext4/super.c ext4_commit_super(); 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext4-superblock-read",
         "{error: }unable to read superblock",
         Effect(FsError, Unclear),
-        "fs/ext4/super.c ext4_load_super(), fs/ext2/super.c; 3.10-6.18",
+        "fs/ext4/super.c ext4_load_super(), fs/ext2/super.c; 2.6.32-6.18",
+    ),
+    WARNING.rule(
+        "ext4-directory",
+        "inode #<dec>: lblock <dec>: comm ",
+        ParseKind(directory_error),
+        "fs/ext4/namei.c htree_dirblock_to_tree(), dir.c: `… error -5 reading directory block`; 2.6.32-6.18",
+    ),
+    MESSAGE.rule(
+        "ext4-write-pages",
+        "<word>: jbd2_start: <dec> pages, ino <dec>; err <dec>$",
+        ParseKind(write_pages),
+        "fs/ext4/inode.c ext4_da_writepages(), ext4_do_writepages(); 2.6.32-6.18",
     ),
     WARNING.rule(
         "ext4-end-bio",
         "I/O error {<dec> }writing to inode <dec> ",
         ParseKind(end_bio),
-        "fs/ext4/page-io.c ext4_end_bio(); 3.10-6.18",
+        "fs/ext4/page-io.c ext4_end_bio(); 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext4-loss",
         "This should not happen!!<blanks>Data will be lost",
         Effect(FsError, Unclear),
-        "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
+        "fs/ext4/inode.c mpage_map_and_submit_extent(); 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext4-unwritten",
         "failed to convert unwritten extents",
         Effect(FsError, Unclear),
-        "fs/ext4/page-io.c ext4_end_io_end(); 3.10-6.18",
+        "fs/ext4/page-io.c ext4_end_io_end(); 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext4-delayed",
-        "Delayed block allocation failed for inode <dec> at logical offset <dec> with max blocks <dec> with error <dec>",
+        "<D|d>elayed block allocation failed for inode <dec> at logical offset <dec> with max blocks <dec> with error <dec>",
         ParseKind(delayed_allocation),
-        "fs/ext4/inode.c mpage_map_and_submit_extent(); 3.10-6.18",
+        "fs/ext4/inode.c mpage_map_and_submit_extent(); 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext4-group",
         "group descriptors corrupted",
         Cause(FsCorruption, Unclear),
-        "fs/ext4/super.c ext4_fill_super(), ext2; 3.10-6.18",
+        "fs/ext4/super.c ext4_fill_super(), ext2; 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext4-not-in-group",
         "ext4_check_descriptors: <Block bitmap|Inode bitmap|Inode table> for group <dec> not in group ",
         Cause(FsCorruption, Unclear),
-        "fs/ext4/super.c ext4_check_descriptors(); 3.10-6.18",
+        "fs/ext4/super.c ext4_check_descriptors(); 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext4-group-checksum",
         "ext4_check_descriptors: Checksum for group <dec> failed (",
         Cause(FsCorruption, Unclear),
-        "fs/ext4/super.c ext4_check_descriptors(); 3.10-6.18",
+        "fs/ext4/super.c ext4_check_descriptors(); 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext4-journal",
         "error loading journal",
         Effect(FsCorruption, Unclear),
-        "fs/ext4/super.c ext4_load_journal(); 3.10-6.18",
+        "fs/ext4/super.c ext4_load_journal(); 2.6.32-6.18",
+    ),
+    MESSAGE.rule(
+        "ext4-root",
+        "<corrupt root inode, run e2fsck|get root inode failed|invalid journal inode\
+         |external journal has bad superblock|external journal has corrupt superblock>",
+        Effect(FsCorruption, Unclear),
+        "fs/ext4/super.c __ext4_fill_super(), ext4_get_journal_inode(); 2.6.32-6.18",
+    ),
+    MESSAGE.rule(
+        "ext4-journal-device",
+        "I/O error on journal device$",
+        Effect(FsError, Unclear),
+        "fs/ext4/super.c ext4_get_dev_journal(); 2.6.32-6.18",
     ),
     MESSAGE.rule(
         "ext4-no-journal",
         "no journal found",
         Effect(FsCorruption, Unclear),
-        "fs/ext4/super.c ext4_get_journal_inode(); 3.10-6.18",
+        "fs/ext4/super.c ext4_get_journal_inode(); 2.6.32-6.18",
     ),
     // The journal abort and the rejected writes that follow were also requested.
     MESSAGE.rule(
@@ -137,50 +162,81 @@ pub(crate) const RULES: &[Rule] = &[
         "jbd2-aborting",
         "Aborting journal on device <disk>{.}$",
         Parse(journal_aborted),
-        "fs/jbd2/journal.c __jbd2_journal_abort_hard(), jbd; 3.10-6.18",
+        "fs/jbd2/journal.c __jbd2_journal_abort_hard(), jbd; 2.6.32-6.18",
     ),
     JBD.rule(
         "jbd2-superblock",
         "{Error <dec> detected}{I/O error} when updating journal superblock for <disk>{.}$",
         Parse(journal_error),
-        "fs/jbd2/journal.c jbd2_write_superblock(); 3.10-6.18",
+        "fs/jbd2/journal.c jbd2_write_superblock(); 2.6.32-6.18",
+    ),
+    JBD.rule(
+        "jbd2-superblock-before",
+        "previous I/O error detected for journal superblock update for <disk>{.}$",
+        Parse(journal_error),
+        "fs/jbd2/journal.c jbd2_write_superblock(); 2.6.32-6.18",
+    ),
+    JBD.rule(
+        "jbd2-corrupt",
+        "journal transaction <dec> on <disk> is corrupt.$",
+        Parse(journal_corrupt),
+        "fs/jbd2/journal.c jbd2_journal_load(); 3.10-6.18",
+    ),
+    JBD.rule(
+        "jbd2-damaged",
+        "<Invalid checksum found in transaction |corrupted journal superblock|Invalid start block of journal: \
+         |bad block at offset >",
+        Cause(FsCorruption, Unclear),
+        "fs/jbd2/recovery.c do_one_pass(), journal.c; 2.6.32-6.18",
+    ),
+    JBD.rule(
+        "jbd2-recover",
+        "IO error {<dec> }recovering {data }block <dec> <in|of> log$",
+        Effect(FsError, Unclear),
+        "fs/jbd2/recovery.c do_one_pass(), fs/jbd/recovery.c; 2.6.32-6.18",
+    ),
+    JBD.with_prefix("").rule(
+        "jbd2-map",
+        "<jbd2_journal_bmap|journal_bmap>: journal block not found at offset <dec> on <disk>$",
+        Parse(journal_corrupt),
+        "fs/jbd2/journal.c jbd2_journal_bmap(), fs/jbd/journal.c; 2.6.32-6.18",
     ),
     JBD.rule(
         "jbd2-flush",
         "Detected IO errors while flushing file data on <disk>$",
         Parse(journal_error),
-        "fs/jbd2/commit.c jbd2_journal_commit_transaction(); 3.10-6.18",
+        "fs/jbd2/commit.c jbd2_journal_commit_transaction(); 2.6.32-6.18",
     ),
     JBD.rule(
         "jbd2-commit",
         "IO error reading journal superblock",
         Effect(FsError, Unclear),
-        "fs/jbd2/journal.c journal_get_superblock(); 3.10-6.18",
+        "fs/jbd2/journal.c journal_get_superblock(); 2.6.32-6.18",
     ),
     JBD.rule(
         "jbd2-read",
         "Failed to read block at offset <dec>$",
         Effect(FsError, Unclear),
-        "fs/jbd2/recovery.c jread(); 3.10-6.18",
+        "fs/jbd2/recovery.c jread(); 2.6.32-6.18",
     ),
     // ext4's own record with the device name follows.
     JBD.rule(
         "jbd2-checksum",
         "Invalid checksum recovering {data }block <dec> in ",
         Cause(FsCorruption, Unclear),
-        "fs/jbd2/recovery.c do_one_pass(); 3.10-6.18",
+        "fs/jbd2/recovery.c do_one_pass(); 2.6.32-6.18",
     ),
     JBD.rule(
         "jbd2-superblock-checksum",
         "<j|J>ournal checksum error$",
         Cause(FsCorruption, Unclear),
-        "fs/jbd2/journal.c; 3.10-6.18",
+        "fs/jbd2/journal.c; 2.6.32-6.18",
     ),
     JBD.rule(
         "jbd2-recovery",
         "recovery failed$",
         Cause(FsCorruption, Unclear),
-        "fs/jbd2/journal.c jbd2_journal_load(); 3.10-6.18",
+        "fs/jbd2/journal.c jbd2_journal_load(); 2.6.32-6.18",
     ),
 ];
 
@@ -260,9 +316,36 @@ fn end_bio(text: &MatchedText<'_>) -> Option<RecordKind> {
 
 fn delayed_allocation(text: &MatchedText<'_>) -> Option<RecordKind> {
     Some(match text.fields {
-        [.., "28"] => RecordKind::Continuation,
+        [.., "28" | "-28"] => RecordKind::Continuation,
         _ => RecordKind::Effect(FsError, Unclear),
     })
+}
+
+/// The comm is followed by the kernel's text. -5: the device; others: the directory.
+fn directory_error(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let (_, errno) = text.after.rsplit_once(": error ")?;
+    let errno = errno
+        .trim_ascii_end()
+        .strip_suffix(" reading directory block")?;
+    Some(match errno {
+        "-5" | "-30" => RecordKind::Effect(FsError, Unclear),
+        _ => RecordKind::Cause(FsCorruption, Unclear),
+    })
+}
+
+/// -5 and -30: the journal was aborted.
+fn write_pages(text: &MatchedText<'_>) -> Option<RecordKind> {
+    Some(match text.fields {
+        [.., "-28" | "-12" | "-122"] => RecordKind::Continuation,
+        _ => RecordKind::Effect(FsError, Unclear),
+    })
+}
+
+fn journal_corrupt(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord::new(
+        journal_device(text.device)?,
+        RecordKind::Cause(FsCorruption, Unclear),
+    ))
 }
 
 /// After the abort, every write is rejected.

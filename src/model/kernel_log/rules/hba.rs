@@ -12,16 +12,12 @@ use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Role, Rule, RuleFamily};
 
 const NETWORK: RuleFamily = DRIVE.with_role(Role::NetworkOutage);
-const SCSI: RuleFamily =
+pub(super) const SCSI: RuleFamily =
     DRIVE.with_prefix("<sd|sr|st|ses|scsi|sg|ch|osst> <hctl>: {[<disk>] }{tag#<dec> }");
-/// The record has no device: `mptscsih: ioc1: `, `mpt2sas3: `, `mpt3sas_cm0: `
-const MPT: RuleFamily = DRIVE.with_prefix("{mptscsih: }<ioc|mpt2sas|mpt3sas><word>: ");
-/// 3.10-4.0 without the address: `megasas: `, `megaraid_sas: `
-const MEGARAID: RuleFamily = DRIVE.with_prefix("mega<raid_sas|sas>{ <pci>}: ");
-const HPSA: RuleFamily = DRIVE.with_prefix("hpsa <pci>: ");
-const SMARTPQI: RuleFamily = DRIVE.with_prefix("smartpqi <pci>: ");
-const AACRAID: RuleFamily = DRIVE.with_prefix("aacraid: ");
-const ARCMSR: RuleFamily = DRIVE.with_prefix("arcmsr{<dec>}: ");
+/// The record has no device: `mptscsih: ioc1: `, `mptbase: ioc0: `, `mpt2sas3: `, `mpt3sas_cm0: `
+const MPT: RuleFamily = DRIVE.with_prefix(
+    "<mptscsih: ioc|mptbase: ioc|mptsas: ioc|mptfc: ioc|mptspi: ioc|ioc|mpt2sas|mpt3sas><word>: ",
+);
 const QLA2XXX: &str = "qla2xxx [<pci>]-<hex>:<dec>: ";
 const LPFC: &str = "lpfc <pci>: <dec>:{(<dec>):}<dec> ";
 
@@ -93,142 +89,42 @@ pub(crate) const RULES: &[Rule] = &[
         "drivers/scsi/mpt3sas/mpt3sas_base.c mpt3sas_base_fault_info(); 3.10-6.18",
     ),
     MPT.rule(
+        "mpt-down",
+        "SAS host is non-operational !!!!$",
+        Cause(Removed, No),
+        "drivers/scsi/mpt3sas/mpt3sas_base.c _base_fault_reset_work(); 3.10-6.18",
+    ),
+    MPT.rule(
+        "mpt-ioc-fault",
+        "WARNING - <IOC is in FAULT state|Issuing Reset from |Issuing HardReset from >",
+        Cause(Reset, No),
+        "drivers/message/fusion/mptbase.c mpt_do_ioc_recovery(), mpt_fault_reset_work(); 2.6.32-6.18",
+    ),
+    MPT.rule(
+        "mpt-recovery",
+        "Initiating <recovery|bringup>",
+        Continuation,
+        "drivers/message/fusion/mptbase.c mpt_do_ioc_recovery(); 2.6.32-6.18",
+    ),
+    // An array of the adapter; the record contains no device of the kernel.
+    MPT.rule(
+        "mpt-member",
+        "<blanks>PhysDisk is now <missing|not compatible|failed|initializing|offline requested\
+         |failed requested|offline|invalid>",
+        Cause(Removed, Unclear),
+        "drivers/message/fusion/mptbase.c mpt_display_event_info(); 2.6.32-6.18",
+    ),
+    MPT.rule(
+        "mpt-volume",
+        "<blanks>volume is now <degraded|failed|missing>",
+        Cause(Removed, No),
+        "drivers/message/fusion/mptbase.c mpt_display_event_info(); 2.6.32-6.18",
+    ),
+    MPT.rule(
         "mpt-smp",
         "SMP command sent to the expander<blanks>(",
         Cause(Transport, No),
         "drivers/scsi/mpt3sas/mpt3sas_transport.c; 4.10-6.18",
-    ),
-    SCSI.rule(
-        "mega-smid",
-        "Abort request is for SMID: <dec>$",
-        Continuation,
-        "drivers/scsi/megaraid/megaraid_sas_fusion.c megasas_task_abort_fusion(); 4.20-6.18",
-    ),
-    MEGARAID.rule(
-        "mega-waiting",
-        "[<blanks><dec>]waiting for <dec> commands to complete",
-        Cause(Transport, No),
-        "drivers/scsi/megaraid/megaraid_sas_base.c megasas_wait_for_outstanding(); 3.10-6.18",
-    ),
-    DRIVE.rule(
-        "mega-waiting-mbox",
-        "megaraid mbox: Wait for <dec> commands to complete:<dec>$",
-        Cause(Transport, No),
-        "drivers/scsi/megaraid/megaraid_mbox.c megaraid_reset_handler(); 3.10-6.18",
-    ),
-    MEGARAID.rule(
-        "mega-fault",
-        "FW detected to be in fault<blanks>state, ",
-        Cause(Reset, No),
-        "drivers/scsi/megaraid/megaraid_sas_fusion.c; 3.10-6.18",
-    ),
-    MEGARAID.rule(
-        "mega-killed",
-        "{<word>:<dec> }{OCR failed and }HBA is killed.$",
-        Cause(Removed, No),
-        "drivers/scsi/megaraid/megaraid_sas_fusion.c; 4.1-6.18",
-    ),
-    MEGARAID.rule(
-        "mega-killing",
-        "{<word>:<dec> }{Reset not supported, }killing adapter{ scsi<dec>}",
-        Cause(Removed, No),
-        "drivers/scsi/megaraid/megaraid_sas_fusion.c; 3.10-6.18",
-    ),
-    MEGARAID.rule(
-        "mega-resetting",
-        "resetting fusion adapter{ scsi<dec>}.$",
-        Cause(Reset, No),
-        "drivers/scsi/megaraid/megaraid_sas_fusion.c megasas_reset_fusion(); 3.10-6.18",
-    ),
-    HPSA.rule(
-        "hpsa-reset",
-        "scsi <hctl>: resetting logical ",
-        Parse(reset_of_device),
-        "drivers/scsi/hpsa.c hpsa_show_dev_msg(); 4.2-6.18",
-    ),
-    HPSA.rule(
-        "hpsa-reset-physical",
-        "scsi <hctl>: resetting physical ",
-        Parse(reset_of_device),
-        "drivers/scsi/hpsa.c hpsa_show_dev_msg(); 4.2-6.18",
-    ),
-    HPSA.rule(
-        "hpsa-lockup",
-        "<C|c>ontroller lockup detected",
-        Cause(Reset, No),
-        "drivers/scsi/hpsa.c controller_lockup_detected(), smartpqi; 3.10-6.18",
-    ),
-    SMARTPQI.rule(
-        "pqi-reset",
-        "resetting scsi <hctl>",
-        Parse(reset_of_device),
-        "drivers/scsi/smartpqi/smartpqi_init.c pqi_device_reset(); 4.9-6.18",
-    ),
-    SMARTPQI.rule(
-        "pqi-offline",
-        "controller offline",
-        Cause(Removed, No),
-        "drivers/scsi/smartpqi/smartpqi_init.c pqi_take_ctrl_offline(); 4.9-6.18",
-    ),
-    AACRAID.rule(
-        "aacraid-abort",
-        "Host adapter abort request<.| (| timed out>",
-        Parse(adapter_timeout),
-        "drivers/scsi/aacraid/linit.c aac_eh_abort(); 3.10-6.18",
-    ),
-    AACRAID.rule(
-        "aacraid-reset",
-        "Host adapter reset request. SCSI hang ?$",
-        Cause(Reset, No),
-        "drivers/scsi/aacraid/linit.c aac_eh_host_reset(); 3.10-6.18",
-    ),
-    AACRAID.rule(
-        "aacraid-bus-reset",
-        "Host bus reset request. SCSI hang ?$",
-        Cause(Reset, No),
-        "drivers/scsi/aacraid/linit.c aac_eh_bus_reset(); 4.11-6.18",
-    ),
-    AACRAID.rule(
-        "aacraid-target-reset",
-        "Host target reset request. SCSI hang ?$",
-        Cause(Reset, No),
-        "drivers/scsi/aacraid/linit.c aac_eh_target_reset(); 4.11-6.18",
-    ),
-    AACRAID.rule(
-        "aacraid-device-reset",
-        "Host device reset request. SCSI hang ?$",
-        Cause(Reset, No),
-        "drivers/scsi/aacraid/linit.c aac_eh_dev_reset(); 4.11-6.18",
-    ),
-    DRIVE.rule(
-        "aacraid-blink",
-        "AAC{<dec>}: Host adapter BLINK LED <hex>$",
-        Cause(Reset, No),
-        "drivers/scsi/aacraid/commsup.c aac_check_health(); 3.10-6.18",
-    ),
-    AACRAID.rule(
-        "aacraid-blink-send",
-        "aac_fib_send: adapter blinkLED <hex>.",
-        Cause(Reset, No),
-        "drivers/scsi/aacraid/commsup.c aac_fib_send(); 3.10-6.18",
-    ),
-    ARCMSR.rule(
-        "arcmsr-abort",
-        "abort device command of scsi id = <dec> lun = <dec>$",
-        Parse(adapter_timeout),
-        "drivers/scsi/arcmsr/arcmsr_hba.c arcmsr_abort(); 3.10-6.18",
-    ),
-    ARCMSR.rule(
-        "arcmsr-reset",
-        "executing bus reset eh.....num_resets = <dec>",
-        Cause(Reset, No),
-        "drivers/scsi/arcmsr/arcmsr_hba.c arcmsr_bus_reset(); 3.10-6.18",
-    ),
-    SCSI.rule(
-        "3w-timeout",
-        "WARNING: {(<hex>:<hex>): }Command (<hex>) timed out, resetting card.$",
-        Parse(adapter_timeout),
-        "drivers/scsi/3w-9xxx.c twa_scsi_eh_reset(); 3.10-6.18",
     ),
     DRIVE.with_prefix(QLA2XXX).rule(
         "qla-abort",
@@ -253,6 +149,12 @@ pub(crate) const RULES: &[Rule] = &[
         "Link Down Event",
         Cause(Transport, No),
         "drivers/scsi/lpfc/lpfc_hbadisc.c; 3.10-6.18",
+    ),
+    NETWORK.with_prefix(LPFC).rule(
+        "lpfc-device-lost",
+        "Devloss timeout on WWPN ",
+        Cause(Transport, No),
+        "drivers/scsi/lpfc/lpfc_hbadisc.c lpfc_dev_loss_tmo_handler(); 2.6.32-6.18",
     ),
     DRIVE.with_prefix(LPFC).rule(
         "lpfc-timeout",
@@ -290,11 +192,24 @@ pub(crate) const RULES: &[Rule] = &[
         Cause(Transport, No),
         "drivers/scsi/libiscsi.c iscsi_check_transport_timeouts(); 3.10-6.18",
     ),
-    SCSI.rule(
-        "pvscsi-abort",
-        "task abort on host <dec>, ",
-        Continuation,
-        "drivers/scsi/vmw_pvscsi.c pvscsi_abort(); 3.10-6.18",
+    // libsas: the address is the drive's, and no name of a disk.
+    DRIVE.with_prefix("sas: ").rule(
+        "sas-task-timeout",
+        "TMF task timeout for <hex> and not done$",
+        Cause(Timeout, Unclear),
+        "drivers/scsi/libsas/sas_scsi_host.c sas_execute_tmf(); 6.0-6.18",
+    ),
+    DRIVE.with_prefix("sas: ").rule(
+        "sas-reset",
+        "I_T nexus reset for dev <hex>$",
+        Cause(Reset, Unclear),
+        "drivers/scsi/libsas/sas_scsi_host.c sas_recover_I_T(); 3.10-6.18",
+    ),
+    DRIVE.with_prefix("sas: ").rule(
+        "sas-lost",
+        "error from {device }{ device }<hex>, LUN <hex> couldn't be recovered in any way$",
+        Cause(Removed, Unclear),
+        "drivers/scsi/libsas/sas_scsi_host.c sas_eh_handle_sas_errors(); 2.6.32-6.18",
     ),
     DRIVE.rule(
         "sas-task",
@@ -324,20 +239,4 @@ fn unnamed_abort(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 
 fn unnamed_reset(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     unnamed_recovery(text, Reset)
-}
-
-/// `hpsa 0000:03:00.0: scsi 0:1:0:0: resetting logical Direct-Access …`: the adapter's address is in
-/// front of the device's.
-fn reset_of_device(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        text.devices.first()?.clone(),
-        RecordKind::Cause(Reset, Unclear),
-    ))
-}
-
-fn adapter_timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord {
-        secondary: Some((Reset, No)),
-        ..ParsedRecord::from_text(text, RecordKind::Cause(Timeout, No))
-    })
 }

@@ -5,84 +5,89 @@ use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::{DeviceName, Operation};
 use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule, RuleFamily};
+use crate::model::kernel_log::rule::{DRIVE, Evidence, Role, Rule, RuleFamily};
 
-/// `md/raid1:md0: `; raid0 and linear omit the colon: `md/raid0md0: `.
-const ARRAY: RuleFamily = DRIVE.with_prefix("md/<raid10|raid1|raid0|raid|linear>{:}<disk>: ");
+/// `md/raid1:md0: `; raid0 and linear omit the colon: `md/raid0md0: `. Up to 2.6.35 `raid5:md0: ` and
+/// `raid1: `.
+const ARRAY: RuleFamily = DRIVE
+    .with_prefix(
+        "<md/raid10|md/raid1|md/raid0|md/raid|md/linear|raid10|raid1|raid5|raid456>{:}{<disk>: }{ }",
+    )
+    .with_role(Role::Redundancy);
 
 pub(crate) const RULES: &[Rule] = &[
     ARRAY.with_evidence(Evidence::FailedByRedundancy).rule(
         "md-failed",
         "Disk failure on <disk><, disabling device| detected, failing array>",
         Parse(member_failed),
-        "drivers/md/raid1.c, raid10.c raid1_error(), raid5.c raid5_error(), raid0.c; 3.10-6.18",
+        "drivers/md/raid1.c, raid10.c raid1_error(), raid5.c raid5_error(), raid0.c; 2.6.32-6.18",
     ),
     DRIVE.with_prefix("md: ").rule(
         "md-superblock",
         "{<disk>: <disk>: }super_written gets error=<dec>{, uptodate=<dec>}$",
         Parse(superblock),
-        "drivers/md/md.c super_written(); 3.10-6.18",
+        "drivers/md/md.c super_written(); 2.6.32-6.18",
     ),
     ARRAY.rule(
         "md-corrected",
         "read error corrected (<dec> sectors at <dec> on <disk>)",
         Parse(corrected),
-        "drivers/md/raid1.c, raid10.c fix_read_error(), raid5.c raid5_end_read_request(); 3.10-6.18",
+        "drivers/md/raid1.c, raid10.c fix_read_error(), raid5.c raid5_end_read_request(); 2.6.32-6.18",
     ),
     ARRAY.rule(
         "md-not-corrected",
-        "read error NOT corrected!! (sector <dec> on <disk>)",
+        "read error <NOT corrected!!|not correctable|on replacement device> (sector <dec> on <disk>)",
         Parse(member_read_error),
-        "drivers/md/raid5.c raid5_end_read_request(), raid10.c; 3.10-6.18",
-    ),
-    ARRAY.rule(
-        "md-not-correctable",
-        "read error not correctable (sector <dec> on <disk>)",
-        Parse(member_read_error),
-        "drivers/md/raid5.c raid5_end_read_request(); 3.10-6.18",
+        "drivers/md/raid5.c raid5_end_read_request(), raid10.c; 2.6.32-6.18",
     ),
     ARRAY.rule(
         "md-correction-write",
-        "read correction write failed (<dec> sectors at <dec> on <disk>)",
+        "<read correction write failed|unable to read back corrected sectors> (<dec> sectors at <dec> on <disk>)",
         Parse(member_read_error),
-        "drivers/md/raid10.c fix_read_error(); 3.10-6.18",
+        "drivers/md/raid10.c fix_read_error(); 2.6.32-6.18",
     ),
     ARRAY.rule(
         "md-many",
         "Too many read errors, failing device <disk>{.}$",
         Parse(member_of_array_failed),
-        "drivers/md/raid5.c raid5_end_read_request(); 3.10-6.18",
+        "drivers/md/raid5.c raid5_end_read_request(); 2.6.32-6.18",
     ),
     ARRAY.rule(
         "md-too-many",
         "<disk>: Raid device exceeded read_error threshold [cur <dec>:max <dec>]",
         Parse(member_of_array_failed),
-        "drivers/md/raid10.c, raid1.c fix_read_error(); 3.10-6.18",
+        "drivers/md/raid10.c, raid1.c fix_read_error(); 2.6.32-6.18",
+    ),
+    DRIVE.rule(
+        "md-superblock-read",
+        "md: disabled device <disk>, could not read superblock.$",
+        Effect(Io, Unclear),
+        "drivers/md/md.c read_disk_sb(); 2.6.32-6.18",
     ),
     // The array has lost the data: the device is the array. `???`: no member is left.
     ARRAY.rule(
         "md-lost",
         "{???: }{<disk>: }unrecoverable I/O read error for block <dec>$",
         Effect(Io, Unclear),
-        "drivers/md/raid1.c raid1_read_request(), raid10.c; 3.10-6.18",
+        "drivers/md/raid1.c raid1_read_request(), raid10.c; 2.6.32-6.18",
     ),
     ARRAY.rule(
         "md-recovery-lost",
         "{???: }{<disk>: }unrecoverable I/O error",
         Effect(Io, Unclear),
-        "drivers/md/raid1.c, raid10.c; 3.10-6.18",
+        "drivers/md/raid1.c, raid10.c; 2.6.32-6.18",
     ),
     ARRAY.rule(
         "md-rescheduling",
         "{<disk>: }rescheduling sector <dec>$",
         Continuation,
-        "drivers/md/raid1.c raid1_end_read_request(), raid10.c; 3.10-6.18",
+        "drivers/md/raid1.c raid1_end_read_request(), raid10.c; 2.6.32-6.18",
     ),
     ARRAY.rule(
         "md-redirecting",
         "{<disk>: }redirecting sector <dec> to <other mirror: |another mirror>",
         Continuation,
-        "drivers/md/raid1.c, raid10.c; 3.10-6.18",
+        "drivers/md/raid1.c, raid10.c; 2.6.32-6.18",
     ),
     ARRAY.rule(
         "md-cannot",
@@ -94,16 +99,17 @@ pub(crate) const RULES: &[Rule] = &[
         "md-cannot-start",
         "not enough operational <devices|mirrors>",
         Effect(Removed, Unclear),
-        "drivers/md/raid5.c setup_conf(), raid10.c raid10_run(); 3.10-6.18",
+        "drivers/md/raid5.c setup_conf(), raid10.c raid10_run(); 2.6.32-6.18",
     ),
 ];
 
 /// `Disk failure on sdb1, disabling device.`: after one uncorrected error, or on request (`mdadm
 /// --fail`).
 fn member_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let parsed = member_of_array_failed(text)?;
     Some(ParsedRecord {
-        other_name: Some(text.device.clone()),
-        ..member_of_array_failed(text)?
+        other_name: Some(text.device.clone()).filter(|array| *array != parsed.device),
+        ..parsed
     })
 }
 
@@ -137,11 +143,12 @@ fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// `… (sector 2504656 on sdh1).`; the sector counts from the member's data, not from the disk's
-/// start.
+/// `… (sector 2504656 on sdh1).`: the last number is the sector, counted from the member's start (md
+/// adds the member's data offset).
 fn member_read_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord {
         operation: Some(Operation::Read),
+        sector: text.fields.last()?.parse().ok(),
         ..ParsedRecord::new(
             text.devices.first()?.clone(),
             RecordKind::Effect(Io, Unclear),

@@ -3,9 +3,9 @@
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::event::DeviceName;
+use crate::model::kernel_log::event::{Class, DeviceName};
 use crate::model::kernel_log::parsed_record::{
-    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
+    DeviceKind, MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Rule, RuleFamily};
@@ -21,16 +21,16 @@ pub(crate) const RULES: &[Rule] = &[
         "drivers/mmc/core/block.c mmc_blk_alloc_req(): `mmcblk0: mmc0:0001 …`; 3.10-6.18",
     ),
     MMC.rule(
-        "mmc-status",
-        "error <dec> requesting status",
+        "mmc-error",
+        "error <dec> <requesting status|transferring data|sending |reading general status>",
         ParseKind(error),
-        "drivers/mmc/card/block.c mmc_blk_cmd_recovery(), core/block.c; 3.10-6.18",
+        "drivers/mmc/card/block.c mmc_blk_issue_rw_rq(), mmc_blk_cmd_recovery(), core/block.c; 2.6.32-6.18",
     ),
     MMC.rule(
-        "mmc-transfer",
-        "error <dec> transferring data",
-        ParseKind(error),
-        "drivers/mmc/card/block.c mmc_blk_err_check(); 3.10-4.14",
+        "mmc-no-retry",
+        "<not retrying|command error, retrying|status not valid, retrying> timeout$",
+        ParseKind(command_timeout),
+        "drivers/mmc/card/block.c mmc_blk_cmd_error(); 3.2-4.14",
     ),
     MMC.rule(
         "mmc-command",
@@ -41,7 +41,7 @@ pub(crate) const RULES: &[Rule] = &[
     MMC.rule(
         "mmc-send",
         "<response CRC |unknown |>error {<dec> }sending r/w cmd command",
-        ParseKind(error),
+        ParseKind(response_error),
         "drivers/mmc/card/block.c; up to 3.19, and vendors'",
     ),
     MMC.rule(
@@ -52,15 +52,15 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     MMC.rule(
         "mmc-stuck",
-        "Card stuck in <programming|wrong> state",
+        "Card stuck <in programming state|in wrong state|being busy>! ",
         ParseKind(host_timeout),
         "drivers/mmc/core/mmc_ops.c mmc_poll_for_busy(), block.c; 3.10-6.18",
     ),
     MMC.rule(
         "mmc-interrupt",
-        "Timeout waiting for hardware interrupt",
+        "Timeout waiting for hardware {cmd }interrupt",
         ParseKind(host_timeout),
-        "drivers/mmc/host/sdhci.c sdhci_timeout_timer(); 3.10-6.18",
+        "drivers/mmc/host/sdhci.c sdhci_timeout_timer(), sdhci_timeout_data_timer(); 2.6.32-6.18",
     ),
     MMC.rule(
         "mmc-cqhci",
@@ -73,6 +73,55 @@ pub(crate) const RULES: &[Rule] = &[
         "card never left busy state",
         ParseKind(host_timeout),
         "drivers/mmc/core/core.c mmc_wait_for_req_done(); 3.10-6.18",
+    ),
+    MMC.rule(
+        "mmc-inhibited",
+        "Controller never released inhibit bit(s).",
+        ParseKind(host_failed),
+        "drivers/mmc/host/sdhci.c sdhci_send_command(); 2.6.32-6.18",
+    ),
+    // Without `SDIO card`, which is a radio.
+    MMC.rule(
+        "mmc-initialising",
+        "error <dec> whilst initialising <SD|MMC> card$",
+        ParseKind(host_error),
+        "drivers/mmc/core/sd.c mmc_attach_sd(), mmc.c mmc_attach_mmc(); 2.6.32-6.18",
+    ),
+    MMC.rule(
+        "mmc-host-error",
+        "<cache|Cache> flush error <dec>$",
+        ParseKind(host_error),
+        "drivers/mmc/core/mmc.c mmc_flush_cache(), _mmc_flush_cache(); 3.8-6.18",
+    ),
+    MMC.rule(
+        "mmc-suspend",
+        "error <dec> doing <runtime|aggressive> <suspend|resume>$",
+        ParseKind(host_error),
+        "drivers/mmc/core/mmc.c, sd.c mmc_runtime_suspend(); 3.10-6.18",
+    ),
+    MMC.rule(
+        "mmc-dma",
+        "ADMA error{: 0x<hex>}$",
+        ParseKind(host_transport),
+        "drivers/mmc/host/sdhci.c sdhci_data_irq(); 2.6.32-6.18",
+    ),
+    MMC.rule(
+        "mmc-recovering",
+        "<running CQE recovery|tried to HW reset card, got error |tried to SW reset card, got error >",
+        ParseKind(host_reset),
+        "drivers/mmc/core/core.c mmc_cqe_recovery(), mmc_hw_reset(); 4.14-6.18",
+    ),
+    MMC.rule(
+        "mmc-pulled-out",
+        "Card removed during transfer!$",
+        ParseKind(host_removed),
+        "drivers/mmc/host/sdhci.c sdhci_card_event(): by a person; 2.6.32-6.18",
+    ),
+    MMC.rule(
+        "mmc-radio",
+        "new <words>",
+        ParseKind(radio),
+        "drivers/mmc/core/bus.c mmc_add_card(): `new high speed SDIO card at address 0001`; 2.6.32-6.18",
     ),
 ];
 
@@ -96,12 +145,27 @@ fn attached(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// -110 is a timeout, -84 a CRC error on the bus.
+/// -ETIMEDOUT: no answer; -EILSEQ: a CRC error on the bus; -ENOMEDIUM: pulled out; others: the host
+/// gave up.
+fn class_of(errno: &str) -> Class {
+    match errno {
+        "-84" => Transport,
+        "-123" => Removed,
+        _ => Timeout,
+    }
+}
+
 fn error(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let class = if text.fields.contains(&"-84") {
-        Transport
-    } else {
-        Timeout
+    let class = class_of(text.fields.first()?);
+    is_card(text.device).then_some(RecordKind::Cause(class, Unclear))
+}
+
+/// `response CRC error sending r/w cmd command`, `unknown error -110 sending r/w cmd command`
+fn response_error(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let class = match text.fields {
+        ["response CRC ", ..] => Transport,
+        [.., errno] => class_of(errno),
+        [] => Timeout,
     };
     is_card(text.device).then_some(RecordKind::Cause(class, Unclear))
 }
@@ -118,4 +182,37 @@ fn recovery_failed(text: &MatchedText<'_>) -> Option<RecordKind> {
 /// `DeviceMap::add_card` records the pair from `mmc-attached`.
 fn host_timeout(text: &MatchedText<'_>) -> Option<RecordKind> {
     is_host(text.device).then_some(RecordKind::Cause(Timeout, Unclear))
+}
+
+fn host_error(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let class = text
+        .fields
+        .iter()
+        .find(|field| field.parse::<i32>().is_ok())
+        .map(|errno| class_of(errno))?;
+    is_host(text.device).then_some(RecordKind::Cause(class, Unclear))
+}
+
+/// The host, and not the card.
+fn host_failed(text: &MatchedText<'_>) -> Option<RecordKind> {
+    is_host(text.device).then_some(RecordKind::Cause(Timeout, No))
+}
+
+fn host_transport(text: &MatchedText<'_>) -> Option<RecordKind> {
+    is_host(text.device).then_some(RecordKind::Cause(Transport, Unclear))
+}
+
+fn host_reset(text: &MatchedText<'_>) -> Option<RecordKind> {
+    is_host(text.device).then_some(RecordKind::Cause(Reset, Unclear))
+}
+
+fn host_removed(text: &MatchedText<'_>) -> Option<RecordKind> {
+    is_host(text.device).then_some(RecordKind::Cause(Removed, No))
+}
+
+fn radio(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let is_radio = text.fields.first()?.contains("SDIO card at address ");
+    (is_host(text.device) && is_radio).then_some(RecordKind::Topology(TopologyUpdate::Kind(
+        DeviceKind::Other,
+    )))
 }

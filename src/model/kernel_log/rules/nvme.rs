@@ -26,6 +26,25 @@ pub(crate) const RULES: &[Rule] = &[
         Parse(timeout),
         "drivers/nvme/host/pci.c nvme_timeout(), tcp.c, rdma.c; 4.4-6.18",
     ),
+    // A transport over a network prints the time-out and then recovers the connection.
+    NVME.rule(
+        "nvme-timeout-fabrics",
+        "I/O {tag }<dec>{ (<words>)}{ type <dec>}{ opcode <hex> (<words>)} QID <dec> timeout$",
+        Cause(Timeout, No),
+        "drivers/nvme/host/rdma.c nvme_rdma_timeout(), tcp.c nvme_tcp_timeout() since 6.5; 4.8-6.18",
+    ),
+    NVME.rule(
+        "nvme-timeout-queue",
+        "queue <dec>: timeout request <hex> type <dec>$",
+        Cause(Timeout, No),
+        "drivers/nvme/host/tcp.c nvme_tcp_timeout(); 5.0-6.4",
+    ),
+    NVME.with_prefix("nvme <controller>: NVME-FC<{|{><dec>.<dec>}: ").rule(
+        "nvme-timeout-fc",
+        "io timeout: ",
+        Cause(Timeout, No),
+        "drivers/nvme/host/fc.c nvme_fc_timeout(); 5.10-6.18",
+    ),
     NVME.rule(
         "nvme-timeout-old",
         "Timeout I/O <dec>{ QID <dec>}$",
@@ -67,6 +86,32 @@ pub(crate) const RULES: &[Rule] = &[
         "Device not ready; aborting <initialisation|reset|shutdown>{, CSTS=<hex>}$",
         ParseKind(not_ready),
         "drivers/nvme/host/core.c nvme_wait_ready(); 3.10-6.18",
+    ),
+    // The PCI core prints these records under the name of the driver.
+    NVME.rule(
+        "nvme-power",
+        "<Unable to|can't|Refused to|refused to> change power state<, currently in D3\
+         | from D3cold to D0| from D3hot to D0| from unknown to D0>",
+        Cause(Removed, Unclear),
+        "drivers/pci/pci.c pci_power_up(), pci_raw_set_power_state(); 2.6.32-6.18",
+    ),
+    NVME.rule(
+        "nvme-disconnect",
+        "failure state error detected, request disconnect$",
+        Cause(Removed, Unclear),
+        "drivers/nvme/host/pci.c nvme_error_detected(); 4.6-6.18",
+    ),
+    NVME.rule(
+        "nvme-no-queues",
+        "IO queues <not created|lost>$",
+        Effect(Removed, Unclear),
+        "drivers/nvme/host/pci.c nvme_reset_work(); 4.5-6.18",
+    ),
+    NVME.rule(
+        "nvme-firmware",
+        "Fw activation timeout, reset controller$",
+        Cause(Reset, Unclear),
+        "drivers/nvme/host/core.c nvme_fw_act_work(); 4.15-6.18",
     ),
     NVME.rule(
         "nvme-shutdown",
@@ -130,7 +175,7 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     NVME.with_prefix("block <disk>: ").rule(
         "nvme-no-path",
-        "no available path - failing I/O$",
+        "no <available path - failing|usable path - requeuing> I/O$",
         Effect(Transport, No),
         "drivers/nvme/host/multipath.c nvme_ns_head_submit_bio(); 4.15-6.18",
     ),
@@ -160,6 +205,27 @@ pub(crate) const RULES: &[Rule] = &[
         "drivers/nvme/host/core.c nvme_keep_alive_end_io(); 4.8-6.18",
     ),
     NVME.rule(
+        "nvme-socket",
+        "<failed to send request |receive failed:|failed to connect socket: |failed to connect queue: \
+         |data digest error: |header digest error: |rdma connection establishment failed (\
+         |Connect rejected: status |Connect command failed, |Property Get error: \
+         |Property Set error: |queue 0 connect >",
+        Cause(Transport, No),
+        "drivers/nvme/host/tcp.c nvme_tcp_try_recv(), rdma.c, fabrics.c; 4.8-6.18",
+    ),
+    NVME.rule(
+        "nvme-access-state",
+        "ANATT timeout, resetting controller.$",
+        Cause(Reset, No),
+        "drivers/nvme/host/multipath.c nvme_anatt_timeout(); 4.19-6.18",
+    ),
+    NVME.rule(
+        "nvme-fabric-removed",
+        "Removing controller{ (<dec>)}...$",
+        Cause(Removed, No),
+        "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_reconnect_or_remove(): no connection any more; 4.8-6.18",
+    ),
+    NVME.rule(
         "nvme-reconnecting",
         "<R|r>econnecting in <dec> seconds",
         Cause(Transport, No),
@@ -182,6 +248,13 @@ pub(crate) const RULES: &[Rule] = &[
         "transport association <event|error detected>: ",
         Cause(Transport, No),
         "drivers/nvme/host/fc.c nvme_fc_ctrl_connectivity_loss(); 4.10-6.18",
+    ),
+    FC.rule(
+        "nvme-fc-io",
+        "<io failed due to |reconnect failure|Max reconnect attempts (|dev_loss_tmo (\
+         |reset: Reconnect attempt failed (|resetting controller>",
+        Cause(Transport, No),
+        "drivers/nvme/host/fc.c nvme_fc_fcpio_done(), nvme_fc_reconnect_or_delete(); 4.10-6.18",
     ),
     FC.rule(
         "nvme-connectivity",

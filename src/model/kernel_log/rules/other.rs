@@ -12,6 +12,8 @@ use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule, RuleAction, RuleFa
 
 const FAT: RuleFamily = FILESYSTEM.with_prefix("FAT-fs (<disk>): ");
 const F2FS: RuleFamily = FILESYSTEM.with_prefix("F2FS-fs (<disk>): ");
+/// `bcachefs (sda1): `, `bcachefs (sda1 inum 123 offset 4096): `
+const BCACHEFS: RuleFamily = FILESYSTEM.with_prefix("bcachefs (<dev>{ inum <dec> offset <dec>}): ");
 const SLOT: RuleFamily = DRIVE.with_prefix("pcieport <pci>: {pciehp: }Slot(<word>): ");
 const SCSI_HOST: RuleFamily = DRIVE.with_prefix("scsi{ host}<host>{ }: ");
 
@@ -26,6 +28,18 @@ pub(crate) const RULES: &[Rule] = &[
         "error, ",
         Cause(FsCorruption, Unclear),
         "fs/fat/misc.c __fat_fs_error(); 3.10-6.18",
+    ),
+    FAT.rule(
+        "fat-io",
+        "<FAT read failed (blocknr |Directory bread(block |unable to read inode block for updating >",
+        Effect(FsError, Unclear),
+        "fs/fat/fatent.c fat_ent_bread(), dir.c fat_get_entry(), inode.c __fat_write_inode(); 2.6.34-6.18",
+    ),
+    FILESYSTEM.rule(
+        "reiserfs-error",
+        "REISERFS <error|panic|abort> (device <disk>): ",
+        Cause(FsCorruption, Unclear),
+        "fs/reiserfs/prints.c __reiserfs_error(), __reiserfs_panic(), reiserfs_abort(); 2.6.32-6.12",
     ),
     FAT.rule(
         "fat-read-only",
@@ -45,6 +59,24 @@ pub(crate) const RULES: &[Rule] = &[
         "Stopped filesystem due to reason: <dec>$",
         Cause(FsShutdown, Unclear),
         "fs/f2fs/super.c f2fs_handle_critical_error(); 6.6-6.18",
+    ),
+    F2FS.rule(
+        "f2fs-damaged",
+        "",
+        ParseKind(f2fs_damaged),
+        "fs/f2fs/: messages that ask for fsck, or are about a wrong bitmap or address; 3.8-6.18",
+    ),
+    BCACHEFS.rule(
+        "bcachefs",
+        "",
+        ParseKind(bcachefs),
+        "fs/bcachefs/error.c bch2_inconsistent_error(), bch2_fatal_error(), io_read.c; 6.7-6.17",
+    ),
+    FILESYSTEM.rule(
+        "quota",
+        "Quota error (device <disk>): <word>: ",
+        ParseKind(quota),
+        "fs/quota/dquot.c __quota_error(): the quota file's structure; 2.6.37-6.18",
     ),
     DRIVE.rule(
         "slot-emptied",
@@ -119,6 +151,85 @@ pub(crate) const RULES: &[Rule] = &[
         "init/version.c linux_banner; 3.10-6.18",
     ),
 ];
+
+/// The whole record is one line of the kernel: a program's name can be as long as `F2FS-fs (sda): `,
+/// and no record about a program ends with these words.
+fn f2fs_damaged(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let line = text.after.trim_ascii_end();
+    if line.contains('\n') {
+        return None;
+    }
+    let ends = [
+        "run fsck to fix.",
+        "run fsck to fix",
+        "run fsck to fix it",
+        "run fsck to repair",
+    ];
+    let begins = [
+        "Bitmap was wrongly ",
+        "invalid blkaddr",
+        "access invalid blkaddr",
+        "SIT is corrupted ",
+        "Invalid segment type",
+        "Failed to get valid F2FS checkpoint",
+        "Failed to read root inode",
+        "checksum invalid, nid = ",
+        "inode mapping table is corrupted",
+        "nat entry is corrupted",
+    ];
+    (ends.iter().any(|end| line.ends_with(end))
+        || begins.iter().any(|start| line.starts_with(start)))
+    .then_some(RecordKind::Cause(FsCorruption, Unclear))
+}
+
+/// The messages changed in each release; these words are in the texts of all of them. A program's
+/// name is shorter than the prefix with a device's name of three letters.
+fn bcachefs(text: &MatchedText<'_>) -> Option<RecordKind> {
+    if text.device.to_string().len() < 3 {
+        return None;
+    }
+    let has = |words: &[&str]| words.iter().any(|word| text.after.contains(word));
+    Some(match () {
+        () if has(&["emergency read only", "emergency read-only"]) => {
+            RecordKind::Cause(FsShutdown, Unclear)
+        }
+        () if has(&[
+            "checksum error",
+            "inconsistency detected",
+            "btree node read error",
+        ]) =>
+        {
+            RecordKind::Cause(FsCorruption, Unclear)
+        }
+        () if has(&[
+            "data read error",
+            "data write error",
+            "IO error:",
+            "journal write error",
+        ]) =>
+        {
+            RecordKind::Effect(FsError, Unclear)
+        }
+        () => return None,
+    })
+}
+
+/// The kernel cannot read or write its quota file, or the file contradicts itself.
+fn quota(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let of_device = [
+        "Can't read ",
+        "Can't write ",
+        "Error -5 ",
+        "dquota write failed",
+    ];
+    Some(
+        if of_device.iter().any(|start| text.after.starts_with(start)) {
+            RecordKind::Effect(FsError, Unclear)
+        } else {
+            RecordKind::Cause(FsCorruption, Unclear)
+        },
+    )
+}
 
 /// The machine's vendor, model and board, and its firmware: `Red Hat KVM, BIOS 1.16.1 04/01/2014`. A
 /// program's name can be `DMI: QEMU`: no record about a program has this form.

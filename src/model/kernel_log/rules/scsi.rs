@@ -11,8 +11,9 @@ use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule, RuleFamily};
 use crate::model::kernel_log::scsi_sense;
 
 /// The driver and the device of a command: `sd 2:0:0:0: [sdb] tag#3 `. Up to 3.16,
-/// `sd 2:0:0:0: [sdb]  ` is a line of its own.
-pub(super) const COMMAND: &str = "s<d|csi|r|t|es|g> <hctl>: {[<disk>]}<blanks>{\n}{tag#<dec> }";
+/// `sd 2:0:0:0: [sdb]  ` is a line of its own. storvsc writes its own name in the disk's place.
+pub(super) const COMMAND: &str =
+    "s<d|csi|r|t|es|g> <hctl>: {[storvsc] }{[<disk>]}<blanks>{\n}{tag#<dec> }";
 
 /// A line of a command's report that has no device, because the line before it has (up to 3.16):
 /// its pattern must be the whole line.
@@ -39,9 +40,27 @@ pub(crate) const RULES: &[Rule] = &[
         ParseKind(result),
         "drivers/scsi/scsi_logging.c scsi_print_result(), constants.c; 3.10-6.18",
     ),
+    ANY_DRIVER.rule(
+        "scsi-return-code",
+        "SCSI error: return code = 0x<hex>$",
+        ParseKind(return_code),
+        "drivers/scsi/scsi_lib.c scsi_io_completion(): all four bytes; up to 2.6.24",
+    ),
+    LINE.rule(
+        "scsi-return-code-removed",
+        "<hctl>: SCSI error: return code = 0x<hex>$",
+        ParseKind(return_code),
+        "drivers/scsi/scsi_lib.c scsi_io_completion(): the driver has been detached; up to 2.6.24",
+    ),
+    LINE.rule(
+        "scsi-return-code-old",
+        "SCSI error : <<|<><dec> <dec> <dec> <dec>> return code = 0x<hex>$",
+        ParseKind(return_code),
+        "drivers/scsi/scsi_lib.c scsi_io_completion(): without the driver; up to 2.6.16",
+    ),
     LINE.rule(
         "scsi-result-line",
-        "Result: hostbyte=<word> driverbyte=<word>$",
+        "Result: hostbyte=<word> driverbyte=<word>{,<word>}$",
         ParseKind(result_line),
         "drivers/scsi/constants.c scsi_show_result(); up to 3.16",
     ),
@@ -56,6 +75,24 @@ pub(crate) const RULES: &[Rule] = &[
         "Sense Key : ",
         ParseKind(sense_key_line),
         "drivers/scsi/constants.c scsi_show_sense_hdr(); up to 3.16",
+    ),
+    LINE.rule(
+        "scsi-sense-key-old",
+        "<disk>: <Current|Deferred|current|deferred>{ [descriptor]}: sense key: <words>$",
+        ParseKind(sense_key_name),
+        "drivers/scsi/constants.c scsi_print_sense(); up to 2.6.24",
+    ),
+    LINE.rule(
+        "scsi-sense-key-current",
+        "<Current|Deferred> <disk>: sense key <words>$",
+        ParseKind(sense_key_name),
+        "drivers/scsi/constants.c scsi_print_sense(); up to 2.6.11",
+    ),
+    LINE.rule(
+        "scsi-sense-old",
+        "Additional sense: ",
+        ParseKind(additional_sense_line),
+        "drivers/scsi/constants.c scsi_show_extd_sense(); up to 2.6.24",
     ),
     SCSI.rule(
         "scsi-sense",
@@ -114,11 +151,17 @@ pub(crate) const RULES: &[Rule] = &[
         Record(RecordKind::Scsi(ScsiRecord::DeviceContext)),
         "drivers/scsi/scsi_lib.c scsi_io_completion(); up to 3.16",
     ),
+    SCSI.rule(
+        "scsi-device",
+        "$",
+        Record(RecordKind::Scsi(ScsiRecord::DeviceContext)),
+        "drivers/scsi/constants.c scsi_print_sense(): the lines that follow have no device; up to 3.16",
+    ),
     SCSI.with_evidence(Evidence::Offlined).rule(
         "scsi-offlined",
-        "Device offlined - not ready after error recovery",
+        "{scsi: }Device offlined - not ready after error recovery",
         Cause(Removed, Unclear),
-        "drivers/scsi/scsi_error.c scsi_eh_offline_sdevs(); 3.10-6.18",
+        "drivers/scsi/scsi_error.c scsi_eh_offline_sdevs(), up to 2.6.24 with `scsi: `; 2.6.18-6.18",
     ),
     SCSI.with_evidence(Evidence::Offlined).rule(
         "scsi-offlined-old",
@@ -137,6 +180,12 @@ pub(crate) const RULES: &[Rule] = &[
         "rejecting I/O to offline device",
         Effect(Removed, Unclear),
         "drivers/scsi/scsi_lib.c scsi_device_state_check(); 3.10-6.18",
+    ),
+    LINE.with_prefix("scsi<host> (<dec>:<dec>): ").rule(
+        "scsi-offline-host",
+        "rejecting I/O to <offline|dead> device$",
+        Effect(Removed, Unclear),
+        "drivers/scsi/scsi_lib.c scsi_prep_fn(); up to 2.6.12",
     ),
     SCSI.rule(
         "scsi-dead",
@@ -162,6 +211,13 @@ pub(crate) const RULES: &[Rule] = &[
         Record(RecordKind::Scsi(ScsiRecord::UnitNotReady)),
         "drivers/scsi/sd.c sd_spinup_disk(): sense data of a drive that starts; 3.10-6.18",
     ),
+    // A continued line: the dots are one for each second. `<file>` takes them, and `not`.
+    SD.rule(
+        "scsi-spin-up",
+        "Spinning up disk<file> responding...",
+        Cause(Timeout, Unclear),
+        "drivers/scsi/sd.c sd_spinup_disk(): `Spinning up disk....not responding...`; 2.6.32-6.18",
+    ),
     SD.rule(
         "scsi-killing",
         "killing request",
@@ -185,6 +241,12 @@ pub(crate) const RULES: &[Rule] = &[
         "Attached SCSI <removable disk|disk>",
         Record(RecordKind::Topology(TopologyUpdate::DiskAttached)),
         "drivers/scsi/sd.c sd_probe(); 3.10-6.18",
+    ),
+    LINE.with_prefix("sd <hctl>: ").rule(
+        "scsi-attached-old",
+        "Attached scsi <removable disk|disk> <disk>",
+        Record(RecordKind::Topology(TopologyUpdate::DiskAttached)),
+        "drivers/scsi/sd.c sd_probe(); up to 2.6.20",
     ),
     SCANNED.rule(
         "scsi-tape",
@@ -227,13 +289,39 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 fn result(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let host = scsi_sense::parse_host_byte(text.fields.last()?)?;
-    Some(RecordKind::Scsi(ScsiRecord::Result { host }))
+    // A mail may have broken the line between the two words.
+    let rest = text.after.trim_ascii_start();
+    let rest = rest.strip_prefix("driverbyte=").unwrap_or_default();
+    result_of(text.fields.last()?, rest)
 }
 
 fn result_line(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let host = scsi_sense::parse_host_byte(text.fields.first()?)?;
+    let [host, driver, ..] = text.fields else {
+        return None;
+    };
+    result_of(host, driver)
+}
+
+/// Up to 5.13 the driver byte of a command that timed out contains the time-out, and the host byte
+/// may contain nothing (scsi_times_out()).
+fn result_of(host: &str, driver: &str) -> Option<RecordKind> {
+    let host = match scsi_sense::parse_host_byte(host)? {
+        0 if scsi_sense::is_driver_timeout(driver) => scsi_sense::HOST_TIME_OUT,
+        host => host,
+    };
     Some(RecordKind::Scsi(ScsiRecord::Result { host }))
+}
+
+/// Status, message, host and driver byte.
+fn return_code(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let code = u32::from_str_radix(text.fields.last()?, 16).ok()?;
+    let [driver, host, _, _] = code.to_be_bytes();
+    result_of(&format!("0x{host:02x}"), &format!("0x{driver:02x}"))
+}
+
+fn sense_key_name(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let key = scsi_sense::sense_key_of_name(text.fields.last()?.trim_end())?;
+    Some(RecordKind::Scsi(ScsiRecord::SenseKey(key)))
 }
 
 /// `Synchronize Cache(10) failed: Result: hostbyte=DID_ERROR` during removal: the disk was already

@@ -21,19 +21,19 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     UAS_HOST.rule(
         "uas-reset",
-        "uas_eh_device_reset_handler start",
+        "uas_eh_<device|bus>_reset_handler start",
         Cause(Reset, No),
-        "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.10-6.18",
+        "drivers/usb/storage/uas.c uas_eh_device_reset_handler(), uas_eh_bus_reset_handler(); 3.10-6.18",
     ),
     UAS_HOST.rule(
         "uas-reset-failed",
-        "uas_eh_device_reset_handler FAILED",
+        "uas_eh_<device|bus>_reset_handler FAILED",
         Cause(Reset, No),
         "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.15-6.18",
     ),
     UAS_HOST.rule(
         "uas-reset-done",
-        "uas_eh_device_reset_handler success",
+        "uas_eh_<device|bus>_reset_handler success",
         Continuation,
         "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.10-6.18",
     ),
@@ -52,15 +52,15 @@ pub(crate) const RULES: &[Rule] = &[
     // A path (`2-1.4`, `usb2`) has the bytes of a `<file>`.
     DRIVE.rule(
         "usb-reset",
-        "usb <file>: reset <low-speed|full-speed|high-speed|super-speed|variable speed Wireless|wireless|SuperSpeed|UNKNOWN>{ Plus}{ Gen <dec>}{x<dec>} USB device number <dec> using ",
+        "usb <file>: reset <low speed|full speed|high speed|low-speed|full-speed|high-speed|super-speed|variable speed Wireless|wireless|SuperSpeed|UNKNOWN>{ Plus}{ Gen <dec>}{x<dec>} USB device {number <dec> }using ",
         ParseKind(reset),
-        "drivers/usb/core/hub.c hub_port_init(): a disk, or a mouse; 3.10-6.18",
+        "drivers/usb/core/hub.c hub_port_init(): a disk, or a mouse; 2.6.32-6.18",
     ),
     DRIVE.rule(
         "usb-disconnect",
-        "usb <file>: USB disconnect, device number <dec>$",
+        "usb <file>: USB disconnect, <device number |address ><dec>$",
         ParseKind(unplugged),
-        "drivers/usb/core/hub.c usb_disconnect(); 3.10-6.18",
+        "drivers/usb/core/hub.c usb_disconnect(); 2.6.32-6.18",
     ),
 ];
 

@@ -6,8 +6,10 @@ use crate::model::kernel_log::parsed_record::{MatchedText, RecordKind};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
 
-/// A message about no mounted filesystem has no device.
-const XFS: RuleFamily = FILESYSTEM.with_prefix("XFS{ (<disk>)}: ");
+/// A message about no mounted filesystem has no device. Up to 2.6.38 `Filesystem "sda1": `.
+const XFS: RuleFamily = FILESYSTEM.with_prefix("<XFS|Filesystem \">{ (<disk>)}{<disk>\"}: ");
+/// The device stands elsewhere in the text.
+const OLD: RuleFamily = FILESYSTEM;
 
 pub(crate) const RULES: &[Rule] = &[
     // The consequences of a requested shutdown were also requested.
@@ -65,6 +67,37 @@ pub(crate) const RULES: &[Rule] = &[
         Cause(FsShutdown, Unclear),
         "fs/xfs/xfs_fsops.c xfs_do_force_shutdown(); 3.10-6.18",
     ),
+    OLD.rule(
+        "xfs-shutdown-old",
+        "<Corruption of in-memory data detected.|I/O Error Detected.|Log I/O Error Detected.\
+         |All device paths lost.>  Shutting down filesystem: <disk>$",
+        Cause(FsShutdown, Unclear),
+        "fs/xfs/xfs_rw.c xfs_do_force_shutdown(); up to 2.6.38",
+    ),
+    OLD.rule(
+        "xfs-metadata-io-device",
+        "I/O error in filesystem (\"<disk>\") meta-data dev <disk> block 0x<hex>",
+        Effect(FsError, Unclear),
+        "fs/xfs/xfs_rw.c xfs_ioerror_alert(); up to 2.6.38",
+    ),
+    OLD.rule(
+        "iomap-writeback",
+        "<disk>: writeback error on inode <dec>, offset <dec>, sector <dec>$",
+        Effect(FsError, Unclear),
+        "fs/iomap/buffered-io.c iomap_finish_ioend(); 5.5-6.18",
+    ),
+    XFS.rule(
+        "xfs-log-force",
+        "xfs_log_force: error <dec> returned.$",
+        Effect(FsError, Unclear),
+        "fs/xfs/xfs_log.c xfs_log_force(), every 30 s after a shutdown; 2.6.38-4.16",
+    ),
+    XFS.rule(
+        "xfs-page-discard",
+        "page discard on page ",
+        Effect(FsError, Unclear),
+        "fs/xfs/xfs_aops.c xfs_aops_discard_page(), xfs_discard_folio(); 2.6.38-6.18",
+    ),
     XFS.rule(
         "xfs-force",
         "xfs_do_force_shutdown(0x<hex>) called from line <dec> of file ",
@@ -74,7 +107,7 @@ pub(crate) const RULES: &[Rule] = &[
     // The next words are a name or an expression of the kernel's source: `i != 1`.
     XFS.rule(
         "xfs-internal",
-        "Internal error ",
+        "<XFS internal|Internal> error ",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_error.c xfs_error_report(); 3.10-6.18",
     ),
@@ -123,6 +156,18 @@ pub(crate) const RULES: &[Rule] = &[
         "corrupt dinode <dec>",
         Cause(FsCorruption, Unclear),
         "fs/xfs/xfs_inode.c xfs_iformat(); up to 4.16",
+    ),
+    XFS.rule(
+        "xfs-free-inode",
+        "Corruption detected! Free inode 0x<hex> not marked free!",
+        Cause(FsCorruption, Unclear),
+        "fs/xfs/xfs_icache.c xfs_iget_check_free_state(); 4.18-6.18",
+    ),
+    XFS.rule(
+        "xfs-inode-check",
+        "xfs_iread: validation failed for inode <dec>",
+        Cause(FsCorruption, Unclear),
+        "fs/xfs/libxfs/xfs_inode_buf.c xfs_iread(); 3.10-5.7",
     ),
     XFS.rule(
         "xfs-inode",

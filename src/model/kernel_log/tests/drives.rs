@@ -110,7 +110,7 @@ fn non_drives_are_ignored() {
         ),
         (
             "blk_update_request: I/O error, dev nbd0, sector 0",
-            "nothing",
+            "transport nbd0 no 0",
         ),
         (
             "blk_update_request: I/O error, dev mtdblock1, sector 0",
@@ -319,12 +319,15 @@ fn adapter_and_bridge_errors() {
             "mmcblk0: error -84 transferring data, sector 128, nr 8, cmd response 0x900, card status 0xb00",
             "transport mmcblk0 unclear",
         ),
-        // The host's record: attributed to its card if the card is known; to no drive without one
-        // (SDIO).
-        ("mmc1: Timeout waiting for hardware interrupt.", "nothing"),
+        // The host's record: attributed to its card if the card is known; no drive is blamed without
+        // one.
+        (
+            "mmc1: Timeout waiting for hardware interrupt.",
+            "timeout mmc1 no",
+        ),
         (
             "mmcblk0: mmc1:0001 SD16G 14.8 GiB\nmmcblk0boot0: mmc1:0001 SD16G partition 1 4.00 MiB\nmmc1: Timeout waiting for hardware interrupt.\nmmc0: cqhci: timeout for tag 3",
-            "timeout mmcblk0 unclear",
+            "timeout mmcblk0 unclear; timeout mmc0 no",
         ),
     ]);
 }

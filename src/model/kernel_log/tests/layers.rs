@@ -21,15 +21,15 @@ fn md_errors_name_the_member() {
         ("md: super_written gets error=-5", "nothing"),
         (
             "md/raid:md127: read error corrected (8 sectors at 8285246349 on sdb1)",
-            "io sdb1 unclear corrected",
+            "io sdb1 unclear 8285246349 corrected",
         ),
         (
             "md/raid:md0: read error NOT corrected!! (sector 2837989 on sdj1).",
-            "io sdj1 unclear",
+            "io sdj1 unclear 2837989",
         ),
         (
             "md/raid:md0: read error not correctable (sector 2837989 on sdj1).",
-            "io sdj1 unclear",
+            "io sdj1 unclear 2837989",
         ),
         (
             "md/raid:md0: Too many read errors, failing device sdc1.",

@@ -1,0 +1,136 @@
+//! Rules for disks behind a network, a hypervisor or a phone's storage controller: nbd, rbd, Hyper-V,
+//! VMware, virtio, zfcp, DASD, UFS. The drive is elsewhere, except for UFS.
+
+use crate::model::kernel_log::event::Blame::*;
+use crate::model::kernel_log::event::Class::*;
+use crate::model::kernel_log::parsed_record::{MatchedText, RecordKind};
+use crate::model::kernel_log::rule::RuleAction::*;
+use crate::model::kernel_log::rule::{DRIVE, Role, Rule, RuleFamily};
+use crate::model::kernel_log::rules::hba::SCSI;
+
+const NBD: RuleFamily = DRIVE.with_prefix("block <disk>: ");
+const RBD: RuleFamily = DRIVE.with_prefix("rbd: <disk>: ");
+/// `dasd-eckd 0.0.4711: `: the address of the channel is no name of a disk.
+const DASD: RuleFamily = DRIVE.with_prefix("<dasd-eckd|dasd-fba|dasd> 0.0.<hex>: ");
+/// `ufshcd-qcom 1d84000.ufshc: `, `exynos-ufs 11100000.ufs: `; the SCSI layer's records of the command
+/// contain the disk.
+const UFS: RuleFamily = DRIVE.with_prefix("<word> <file>: ");
+
+pub(crate) const RULES: &[Rule] = &[
+    NBD.rule(
+        "nbd-timeout",
+        "<Connection timed out|Possible stuck request >",
+        Cause(Timeout, No),
+        "drivers/block/nbd.c nbd_xmit_timeout(); 3.10-6.18",
+    ),
+    // `shutting down sockets` and `queue cleared` are also printed for a disconnection on request.
+    NBD.rule(
+        "nbd-connection",
+        "<Receive control failed (result |Receive data failed (result |Send control failed (result \
+         |Send data failed (result |Attempted send on closed socket|Attempted send on invalid socket\
+         |Dead connection, failed to find a fallback|Request send failed, requeueing\
+         |Other side returned error (>",
+        Cause(Transport, No),
+        "drivers/block/nbd.c nbd_read_stat(), nbd_send_cmd(), sock_shutdown(); 3.10-6.18",
+    ),
+    RBD.rule(
+        "rbd-result",
+        "<read|write|discard|zeroout> at objno <dec> <dec>~<dec> result <dec>$",
+        Cause(Transport, No),
+        "drivers/block/rbd.c rbd_obj_handle_request(); 4.18-6.18",
+    ),
+    RBD.rule(
+        "rbd-result-old",
+        "{<word> }{<hex> at <hex> (<hex>)}<blanks>result <dec>$",
+        Cause(Transport, No),
+        "drivers/block/rbd.c rbd_img_obj_end_request(), rbd_img_end_request(); 3.10-6.18",
+    ),
+    DRIVE.with_prefix("hv_storvsc <file>: ").rule(
+        "storvsc-status",
+        "{tag#<dec> }cmd 0x<hex> <status: scsi|scsi status> 0x<hex> <srb status|srb> 0x<hex>",
+        ParseKind(storvsc_status),
+        "drivers/scsi/storvsc_drv.c storvsc_on_io_completion(); 3.14-6.18",
+    ),
+    SCSI.rule(
+        "pvscsi-abort",
+        "task abort on host <dec>, ",
+        Cause(Timeout, No),
+        "drivers/scsi/vmw_pvscsi.c pvscsi_abort(); 2.6.33-6.18",
+    ),
+    SCSI.rule(
+        "pvscsi-reset",
+        "SCSI <device reset on scsi|Bus reset|Host reset>",
+        Cause(Reset, No),
+        "drivers/scsi/vmw_pvscsi.c pvscsi_device_reset(), pvscsi_bus_reset(); 2.6.33-6.18",
+    ),
+    SCSI.rule(
+        "virtio-scsi-abort",
+        "abort$",
+        Cause(Timeout, No),
+        "drivers/scsi/virtio_scsi.c virtscsi_abort(); 3.10-6.18",
+    ),
+    SCSI.rule(
+        "virtio-scsi-reset",
+        "device reset$",
+        Cause(Reset, No),
+        "drivers/scsi/virtio_scsi.c virtscsi_device_reset(); 3.10-6.18",
+    ),
+    DRIVE.with_role(Role::NetworkOutage).with_prefix("zfcp <file>: ").rule(
+        "zfcp-link",
+        "<The local link is down|There is no wrap plug|The error threshold for checksum statistics>",
+        Cause(Transport, No),
+        "drivers/s390/scsi/zfcp_fsf.c zfcp_fsf_link_down_info_eval(); 2.6.32-6.18",
+    ),
+    DASD.rule(
+        "dasd-timeout",
+        "<cqr |request ><hex> timed out (",
+        Cause(Timeout, No),
+        "drivers/s390/block/dasd.c __dasd_device_check_expire(); 2.6.32-6.18",
+    ),
+    DASD.rule(
+        "dasd-failed",
+        "<Accessing the DASD failed because of a hardware error|default ERP has run out of retries>",
+        Cause(Io, No),
+        "drivers/s390/block/dasd_3990_erp.c, dasd_erp.c dasd_default_erp_action(); 2.6.32-6.18",
+    ),
+    UFS.rule(
+        "ufs-abort",
+        "ufshcd_abort: <Device abort task at tag |no response from device. tag = |issued. tag = \
+         |Failed clearing cmd at tag >",
+        Cause(Timeout, Unclear),
+        "drivers/ufs/core/ufshcd.c ufshcd_abort(), ufshcd_try_to_abort_task(); 3.14-6.18",
+    ),
+    UFS.rule(
+        "ufs-command-timeout",
+        "<uic cmd 0x|pwr ctrl cmd 0x><hex> with <arg3|mode> 0x<hex> {uic }completion timeout",
+        Cause(Timeout, Unclear),
+        "drivers/ufs/core/ufshcd.c ufshcd_wait_for_uic_cmd(), ufshcd_uic_pwr_ctrl(); 3.14-6.18",
+    ),
+    UFS.rule(
+        "ufs-error",
+        "<ufshcd_check_errors: saved_err 0x|ufshcd_err_handler started; HBA state >",
+        Cause(Transport, Unclear),
+        "drivers/ufs/core/ufshcd.c ufshcd_check_errors(), ufshcd_err_handler(); 3.18-6.18",
+    ),
+    UFS.rule(
+        "ufs-reset",
+        "ufshcd_eh_device_reset_handler: failed with err ",
+        Cause(Reset, Unclear),
+        "drivers/ufs/core/ufshcd.c ufshcd_eh_device_reset_handler(); 3.14-6.18",
+    ),
+];
+
+/// Hyper-V logs each failed command. Only reads, writes and flushes are about data: the others are
+/// questions that the host does not know.
+fn storvsc_status(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let command = text
+        .fields
+        .iter()
+        .position(|field| field.contains("scsi"))
+        .and_then(|at| text.fields.get(at.checked_sub(1)?))?;
+    let is_data = matches!(
+        *command,
+        "8" | "a" | "28" | "2a" | "35" | "88" | "8a" | "91" | "a8" | "aa"
+    );
+    is_data.then_some(RecordKind::Effect(Io, No))
+}
