@@ -14,6 +14,7 @@ mod filesystem;
 mod health;
 mod layers;
 mod mounted;
+mod raid_member;
 mod read_only;
 mod reason_rules;
 mod smart;

@@ -6,6 +6,7 @@ pub mod checks;
 pub(crate) mod counters;
 pub(crate) mod device_names;
 pub(crate) mod disk_io;
+pub(crate) mod drive_use;
 mod drives;
 pub(crate) mod kernel_log;
 pub(crate) mod latest;
@@ -27,6 +28,7 @@ use crate::model::facts::attachments::BypassedDrivers;
 use crate::model::facts::checks::CheckRecords;
 use crate::model::facts::counters::Counters;
 use crate::model::facts::disk_io::DiskIo;
+use crate::model::facts::drive_use::{LastUse, MemberSignature};
 use crate::model::facts::kernel_log::KernelFacts;
 use crate::model::facts::latest::Latest;
 use crate::model::facts::probes::{ProbedMount, Probes};
@@ -130,9 +132,18 @@ pub struct KnownDrive {
     pub abnormal_state_since: Option<Timestamp>,
     /// Volumes on this drive; unchanged after the drive is removed.
     pub volumes: Vec<VolumeId>,
-    /// The drive was in use when it was removed: a mount, an array, a volume group. The removal of
-    /// an unused drive is no loss.
+    /// The drive was in use when it was removed: a mount, an array, a volume group, swap, or a user
+    /// that only its writes show. The removal of an unused drive is no loss.
     pub in_use: bool,
+    /// Signatures of pools, arrays and swap on it, when it was last present.
+    #[serde(default)]
+    pub signatures: Vec<MemberSignature>,
+    /// When its last volume, array or mapping was removed from it.
+    #[serde(default)]
+    pub released: Option<Timestamp>,
+    /// The use that was found when it was removed, other than volumes, arrays and mappings.
+    #[serde(default)]
+    pub last_use: Option<LastUse>,
 }
 
 impl KnownDrive {

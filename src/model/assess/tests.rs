@@ -3,6 +3,8 @@ mod errors;
 mod layers;
 mod mounted;
 mod properties;
+mod raid_member;
+mod removed_drives;
 mod smart;
 mod unknown;
 

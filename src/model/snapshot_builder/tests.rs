@@ -57,6 +57,9 @@ fn drive() -> KnownDrive {
         abnormal_state_since: None,
         volumes: vec![volume_id()],
         in_use: true,
+        signatures: Vec::new(),
+        released: None,
+        last_use: None,
     }
 }
 
