@@ -9,6 +9,7 @@
 
 mod checks;
 mod drive;
+mod drive_failure;
 mod errors;
 mod filesystem;
 mod health;
@@ -210,14 +211,20 @@ impl Evaluator<'_> {
         known: &KnownVolume,
         failing_drives: &BTreeMap<DriveId, DriveFailure>,
     ) {
+        let mut verdicts: drive_failure::Verdicts = Vec::with_capacity(Reason::ALL.len());
         for reason in Reason::ALL {
+            let active = self.severity(&subject, *reason);
             let input = VolumeInput {
                 context: self.context,
                 known,
-                active: self.severity(&subject, *reason),
+                active,
                 failing_drives,
             };
-            self.push(&subject, *reason, input.verdict(*reason));
+            verdicts.push((*reason, input.verdict(*reason), active));
+        }
+        drive_failure::mark(&mut verdicts, known, failing_drives);
+        for (reason, verdict, _) in verdicts {
+            self.push(&subject, reason, verdict);
         }
         self.existing.insert(subject);
     }

@@ -146,7 +146,7 @@ fn resolution(
             .values()
             .any(|other| is_same_issue(issue, other))
         || has_new_clear_record(before, after, issue);
-    if settled || issue.severity == Severity::Info {
+    if settled || issue.severity == Severity::Info || issue.is_follower {
         return IssueResolution::Accounted;
     }
     // A drive that had SMART data, and a daemon that has not queried it since: the drive may be
@@ -203,6 +203,9 @@ struct TransitionDetector<'a> {
 
 impl TransitionDetector<'_> {
     fn detect_active(&self, id: &str, issue: &Issue, transitions: &mut Vec<StorageTransition>) {
+        if issue.is_follower {
+            return;
+        }
         let old = self.before.and_then(|before| {
             let same_id = before.issues.get(id);
             same_id.or_else(|| self.find_under_other_id(before, issue))
@@ -282,7 +285,7 @@ impl TransitionDetector<'_> {
             Some(before) => before.recently_cleared.contains_key(id),
         };
         // If an issue appeared and ended between two snapshots, its end is published.
-        if already_reported || issue.severity == Severity::Info {
+        if already_reported || issue.severity == Severity::Info || issue.is_follower {
             return;
         }
         let note = format!(

@@ -76,6 +76,7 @@ fn finding(
         clears_when: String::new(),
         acknowledged: None,
         cleared: None,
+        follows: None,
     }
 }
 

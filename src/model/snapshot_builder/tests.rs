@@ -213,6 +213,7 @@ impl BuilderFixture {
                 evidence: Vec::new(),
                 clears_when: String::new(),
                 since: None,
+                of_drive_failure: false,
             }),
             second,
         );

@@ -182,6 +182,7 @@ pub fn finding(subject: Subject, reason: Reason, severity: Severity, since: Time
         clears_when: "it is not so".into(),
         acknowledged: None,
         cleared: None,
+        follows: None,
     }
 }
 
