@@ -3,6 +3,7 @@
 mod apply;
 pub(crate) mod attachments;
 pub mod checks;
+mod corruption;
 pub(crate) mod counters;
 pub(crate) mod device_names;
 pub(crate) mod disk_io;
@@ -13,6 +14,7 @@ pub(crate) mod latest;
 pub(crate) mod probes;
 pub(crate) mod raid_controllers;
 pub mod smart;
+pub(crate) mod superblocks;
 pub(crate) mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +36,7 @@ use crate::model::facts::latest::Latest;
 use crate::model::facts::probes::{ProbedMount, Probes};
 use crate::model::facts::raid_controllers::RaidControllers;
 use crate::model::facts::smart::SmartReadings;
+use crate::model::facts::superblocks::Superblocks;
 use crate::model::failure_domain;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kubelet::KubeletRecords;
@@ -59,6 +62,8 @@ pub(crate) struct Facts {
     pub inventory: Latest<Arc<Inventory>>,
     /// States of md and dm devices by kernel name.
     pub layers: BTreeMap<String, LayerFacts>,
+    /// The filesystems on devices of which udev's database has no record.
+    pub superblocks: Superblocks,
     pub mounts: Latest<MountTable>,
     pub kubelet: Latest<KubeletRecords>,
     /// The volumes that this node provisions.
@@ -224,11 +229,6 @@ impl Facts {
     /// A block device of the last good scan, by kernel name.
     pub(crate) fn device(&self, name: &str) -> Option<&BlockDevice> {
         self.inventory()?.devices.get(name)
-    }
-
-    /// The UUID of the filesystem on a block device.
-    pub(crate) fn device_uuid(&self, name: &str) -> Option<&String> {
-        self.device(name)?.fs_uuid.as_ref()
     }
 
     /// The last good state of an md or dm device, however old.

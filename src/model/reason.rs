@@ -197,7 +197,7 @@ reasons! {
         "The filesystem found that its metadata or data is corrupted.",
         "Some of it is wrong or missing; lost for certain (status DATA_LOSS) where a check has proven it. SUSPECT: redundancy has repaired all of it.",
         "Find out what caused the corruption first (drive, memory, power). Save what can be read, unmount, and run the filesystem's checker.",
-        "reported by the kernel: no such error was logged for `[errors] bad_quiet_after` (SUSPECT: `quiet_after`), or a check while frozen or unmounted finds the filesystem clean; reported by a check: a later check of at least the same strength finds it clean, or a new filesystem is made";
+        "reported by the kernel: a check while frozen or unmounted finds the filesystem clean, ext4 counts no error after a later mount, a new filesystem is made, or it is acknowledged after an unmount (btrfs and integrity layers: no such error was logged for `[errors] bad_quiet_after`; SUSPECT: `quiet_after`); reported by a check: a later check of at least the same strength finds it clean, or a new filesystem is made";
     FilesystemSuspect, Volume, [Suspect],
         "Checks of the live filesystem found the same inconsistencies each time. Corruption looks like this; writes during a check can, too.",
         "Perhaps corrupted; this is not proven.",

@@ -1,4 +1,5 @@
 mod checks;
+mod corruption;
 mod errors;
 mod layers;
 mod mounted;

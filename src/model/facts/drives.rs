@@ -42,7 +42,7 @@ impl Facts {
         let slots: BTreeSet<(String, String)> = hidden.iter().filter_map(slot).collect();
         for facts in inventory.drives.iter().chain(hidden.iter().copied()) {
             present.insert(facts.id.clone());
-            let troubled = has_abnormal_state(facts);
+            let troubled = facts.has_abnormal_state();
             match self.drives.get_mut(&facts.id) {
                 Some(known) => {
                     known.abnormal_state_since =
@@ -193,17 +193,6 @@ fn set_drive_volumes(
     }
     known.in_use = in_use;
     known.volumes = volumes;
-}
-
-/// Any state but SCSI's `running` and NVMe's `live`, of the drive or of one of its devices.
-fn has_abnormal_state(drive: &DriveFacts) -> bool {
-    let mut states = drive
-        .devices
-        .iter()
-        .map(|device| &device.state)
-        .chain([&drive.state])
-        .flatten();
-    states.any(|state| !matches!(state.trim(), "running" | "live" | ""))
 }
 
 /// Drives that an array, a device-mapper table or a bcache holds (sysfs holders).
