@@ -47,7 +47,10 @@ impl Facts {
             let mut subjects = vec![Subject::Drive(drive.clone())];
             // A volume inherits the failed sectors of its drive. A software device that the
             // configuration admits as a drive also reports errors without a sector.
-            if event.sectors.is_empty() && names().any(is_software_device) {
+            if event.sectors.is_empty()
+                && names().any(is_software_device)
+                && !names().any(|name| self.is_about_former_device(name, event))
+            {
                 subjects.extend(self.volumes_depending_on(names(), event));
             }
             return Attribution::Subjects(subjects);
@@ -74,9 +77,14 @@ impl Facts {
             DeviceName::FilesystemId(uuid) => Some(uuid.as_str()),
             _ => None,
         });
-        let former = |name: &DeviceName| matches!(name, DeviceName::Block(name) if self.kernel.attached_at.get(name).is_some_and(|came| event.last.time < *came));
-        if event.class.is_filesystem_class() && names().any(former) {
-            return Attribution::Unattributed;
+        if names().any(|name| self.is_about_former_device(name, event)) {
+            if event.class.is_filesystem_class() {
+                return Attribution::Unattributed;
+            }
+            // The names of loops are reused at once.
+            if names().any(is_software_device) {
+                return Attribution::Ignored;
+            }
         }
         let mut volumes = self.volumes_on(device, names(), uuid);
         if volumes.is_empty() && !event.class.is_filesystem_class() {
@@ -109,6 +117,15 @@ impl Facts {
             _ if is_software && !event.class.is_filesystem_class() => Attribution::Ignored,
             _ => Attribution::Unattributed,
         }
+    }
+
+    /// Another device has got the name since the event.
+    fn is_about_former_device(&self, name: &DeviceName, event: &Event) -> bool {
+        let DeviceName::Block(name) = name else {
+            return false;
+        };
+        let attached = self.kernel.attached_at.get(name);
+        attached.is_some_and(|attached| event.last.time < *attached)
     }
 
     fn carries_volume(&self, device: &String) -> bool {

@@ -110,6 +110,33 @@ fn a_sector_of_a_loop_belongs_to_the_partition_that_contains_it() {
 }
 
 #[test]
+fn an_error_of_a_former_loop_is_not_of_the_volume_on_the_next_one() {
+    for is_drive in [true, false] {
+        let mut world = match is_drive {
+            true => TestHost::default().disk("loop9", "7:9", "loop:/a.img"),
+            false => TestHost::default().with(software("loop9", "7:9")),
+        };
+        world = world
+            .uuid("loop9", "u")
+            .mounted("7:9", "/", "/data", "ext4", "/dev/loop9");
+        world.read_all(0);
+        let attached = NameAssignment {
+            name: "loop9".into(),
+            seq: 2,
+            is_filesystem: false,
+            at: at(5),
+        };
+        let events = vec![numbered(1, event(Class::Io, "loop9", at(1), &[]))];
+        let batch = Batch {
+            name_assignments: vec![attached],
+            ..batch(events)
+        };
+        world.apply(SourceUpdate::KernelLog(batch), 6);
+        assert!(world.facts.errors(&data()).is_none(), "{is_drive}");
+    }
+}
+
+#[test]
 fn a_loop_below_an_array_is_a_finding_of_the_loop() {
     let md = Layer::Md {
         level: Some("raid1".into()),
