@@ -3,6 +3,6 @@
 
 mod device_loss;
 mod failures;
-mod fixture;
+pub(crate) mod fixture;
 mod freezing;
 mod verdicts;

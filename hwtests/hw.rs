@@ -20,6 +20,7 @@ mod many_volumes;
 mod probe_side_effects;
 mod provision_daemon;
 mod provision_steps;
+mod software_devices;
 mod volumes;
 
 mod support;

@@ -41,6 +41,7 @@ pub(crate) mod snapshot_builder;
 pub mod source_update;
 pub mod stale;
 pub(crate) mod storage;
+pub mod superblock;
 pub(crate) mod timeline;
 pub(crate) mod timing;
 pub mod volume;

@@ -20,5 +20,6 @@ pub(crate) mod mounts;
 pub(crate) mod probe;
 pub(crate) mod smart;
 mod status_reporter;
+pub(crate) mod superblock;
 mod worker_job;
 pub mod worker_main;

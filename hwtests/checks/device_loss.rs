@@ -17,8 +17,9 @@ use crate::support::fuse::{Effect, Fault};
 use crate::support::tools::{mount_device, run};
 use crate::support::{Disk, FuseServer, SOON, Testbed, eventually, pause};
 
-/// By then a checker has read the superblocks and groups and is reading metadata in bulk.
-const BEFORE: usize = 12;
+/// By then the helper has read the UUID, and a checker the superblocks and groups; it is reading
+/// metadata in bulk.
+const BEFORE: usize = 16;
 
 /// Much of a mounted filesystem is in the page cache.
 const BEFORE_MOUNTED: usize = 3;

@@ -435,6 +435,11 @@ pub(crate) fn finding(finding: &Finding) -> wire::Finding {
             time: Some(time(cleared.time)),
             why: cleared.why.clone(),
         }),
+        follows: finding
+            .follows
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
     }
 }
 

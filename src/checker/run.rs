@@ -137,6 +137,7 @@ pub(crate) fn run(
         peak_memory: monitor.peak_memory,
         command,
         output,
+        filesystem_uuid: None,
     };
     RunOutcome { run, unkillable }
 }

@@ -10,6 +10,7 @@ use crate::analyze::kernel_log_analysis::Unreadable;
 use crate::analyze::smart::Health;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
+use crate::api::wire::watch_event::Change;
 use crate::cli::args::{Analyze, Args, CheckArgs, Command, TestKind};
 use crate::cli::error::Error;
 use crate::cli::printer::{Printer, print_bytes};
@@ -251,15 +252,23 @@ async fn watch(out: &Printer, client: &Client, args: &Args) -> Result<(), Error>
         socket: args.socket.clone(),
         why,
     };
+    // The list at the beginning is complete; of the changes, those that follow from another are left
+    // out.
+    let mut is_list = false;
     loop {
         let event: wire::WatchEvent = match events.message().await {
             Ok(Some(event)) => event,
             Ok(None) => return Err(ended("the stream is over".to_owned())),
             Err(status) => return Err(ended(status.message().to_owned())),
         };
+        match event.change() {
+            Change::SnapshotBegin => is_list = true,
+            Change::SnapshotEnd => is_list = false,
+            _ => {}
+        }
         if out.json {
             print_bytes(format!("{}\n", json::compact("WatchEvent", &event)?).as_bytes())?;
-        } else {
+        } else if is_list || render::watch::is_announced(&event) {
             print_bytes(render::watch::line(&event, &out.screen).as_bytes())?;
         }
     }

@@ -10,11 +10,13 @@
 mod checks;
 mod counters;
 mod drive;
+mod drive_failure;
 mod errors;
 mod filesystem;
 mod health;
 mod layers;
 mod mounted;
+mod raid_member;
 mod read_only;
 mod reason_rules;
 mod smart;
@@ -206,14 +208,20 @@ impl Evaluator<'_> {
         known: &KnownVolume,
         failing_drives: &BTreeMap<DriveId, DriveFailure>,
     ) {
+        let mut verdicts: drive_failure::Verdicts = Vec::with_capacity(Reason::ALL.len());
         for reason in Reason::ALL {
+            let active = self.severity(subject, *reason);
             let input = VolumeInput {
                 context: self.context,
                 known,
-                active: self.severity(subject, *reason),
+                active,
                 failing_drives,
             };
-            self.push(subject, *reason, input.verdict(*reason));
+            verdicts.push((*reason, input.verdict(*reason), active));
+        }
+        drive_failure::mark(&mut verdicts, known, failing_drives);
+        for (reason, verdict, _) in verdicts {
+            self.push(subject, reason, verdict);
         }
     }
 
@@ -256,6 +264,14 @@ impl Evaluator<'_> {
 
     /// Devices that carry no volume: their errors in the kernel log, and their checks.
     fn evaluate_unclaimed_devices(&mut self) {
+        let facts = self.facts;
+        let unmounted = facts.unmounted_corruption();
+        let corruption = |evaluator: &Self, name: &String| {
+            let tally = unmounted.get(name);
+            let kernel = tally
+                .and_then(|tally| filesystem::unmounted_corruption(evaluator.context, name, tally));
+            merge(kernel, evaluator.corruption_from_checks(name))
+        };
         for subject in self.facts.kernel.errors.keys() {
             let Subject::Device(name) = subject else {
                 continue;
@@ -265,7 +281,7 @@ impl Evaluator<'_> {
             }
             for (reason, verdict) in filesystem::device(self.context, name) {
                 let verdict = if reason == Reason::FilesystemCorrupted {
-                    merge(verdict, self.corruption_from_checks(name))
+                    merge(verdict, corruption(self, name))
                 } else {
                     verdict
                 };
@@ -273,14 +289,22 @@ impl Evaluator<'_> {
             }
         }
         let checks = self.facts.checks.all().values();
-        let checked: BTreeSet<&String> = checks.map(|check| &check.target.device).collect();
-        for name in checked {
+        let mut names: BTreeSet<&String> = checks.map(|check| &check.target.device).collect();
+        names.extend(unmounted.keys());
+        // Those that were evaluated before, and may have been mounted or formatted since.
+        names.extend(self.active.keys().filter_map(|(subject, reason)| {
+            let Subject::Device(name) = subject else {
+                return None;
+            };
+            (*reason == Reason::FilesystemCorrupted).then_some(name)
+        }));
+        for name in names {
             let subject = Subject::Device(name.clone());
             if self.facts.kernel.errors.contains_key(&subject) || self.facts.device(name).is_none()
             {
                 continue;
             }
-            let verdict = self.corruption_from_checks(name);
+            let verdict = corruption(self, name);
             self.push(&subject, Reason::FilesystemCorrupted, verdict);
         }
     }
@@ -298,7 +322,11 @@ impl Evaluator<'_> {
                     && facts.devices.contains(name))
         };
         if self.facts.volumes.values().any(carries) {
-            Some(Verdict::Clear)
+            match self.facts.awaits_superblock(name) {
+                // The volume may have this filesystem or another one.
+                true => text::unknown(format!("the superblock of {name} has not been read yet")),
+                false => Some(Verdict::Clear),
+            }
         } else {
             checks::device(self.facts, name)
         }

@@ -18,6 +18,10 @@ pub struct Inventory {
     pub devices: BTreeMap<String, BlockDevice>,
     /// Mounted btrfs filesystems, from /sys/fs/btrfs.
     pub btrfs: Vec<BtrfsFs>,
+    /// Active swap devices by kernel name, with the path in /proc/swaps (proc_swaps(5)). A removed
+    /// device stays there: the kernel cannot give up its pages.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub swaps: BTreeMap<String, String>,
     /// Kernel names of devices that our own filesystem checks have created. They are not among
     /// `devices`.
     #[serde(
@@ -34,6 +38,22 @@ impl Inventory {
     /// The mounted btrfs that this device is a member of.
     pub(crate) fn btrfs_of(&self, device: &String) -> Option<&BtrfsFs> {
         self.btrfs.iter().find(|fs| fs.devices.contains(device))
+    }
+
+    /// The drives that the device is or is on.
+    pub(crate) fn drives_below(&self, device: &str) -> BTreeSet<&DriveId> {
+        let mut drives = BTreeSet::new();
+        let mut next = vec![device];
+        let mut seen = BTreeSet::new();
+        while let Some(name) = next.pop() {
+            if seen.insert(name)
+                && let Some(device) = self.devices.get(name)
+            {
+                drives.extend(&device.drive);
+                next.extend(device.underlying.iter().map(String::as_str));
+            }
+        }
+        drives
     }
 }
 
@@ -52,8 +72,14 @@ pub struct BlockDevice {
     pub drive: Option<DriveId>,
     /// `/dev/…` links from udev.
     pub links: Vec<String>,
+    /// Whether udev's database has a record of the device; without udevd there are none.
+    #[serde(default)]
+    pub has_udev_record: bool,
     /// udev's ID_FS_TYPE, ID_FS_UUID, ID_FS_LABEL: the filesystem that blkid found.
     pub fs_type: Option<String>,
+    /// udev's ID_FS_USAGE: `filesystem`, `raid`, `crypto` or `other`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_usage: Option<String>,
     pub fs_uuid: Option<String>,
     pub fs_label: Option<String>,
     /// False where `queue/iostats` is 0: then /proc/diskstats has no figures for it.
@@ -216,6 +242,9 @@ pub struct DiskStat {
     pub name: String,
     /// Reads + writes + discards + flushes completed since boot.
     pub completed: u64,
+    /// Sectors written since boot.
+    #[serde(default)]
+    pub sectors_written: u64,
     pub in_flight: u64,
     /// The line itself, for evidence.
     pub line: String,

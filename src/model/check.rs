@@ -250,6 +250,9 @@ pub struct Run {
     /// The command line, in shell syntax.
     pub command: String,
     pub output: CheckerOutput,
+    /// The UUID in the superblock of the device that was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filesystem_uuid: Option<String>,
 }
 
 impl Run {
@@ -272,6 +275,7 @@ impl Run {
             peak_memory: 0,
             command: String::new(),
             output: CheckerOutput::default(),
+            filesystem_uuid: None,
         }
     }
 }

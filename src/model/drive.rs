@@ -46,6 +46,15 @@ pub struct DriveFacts {
     pub asleep: bool,
 }
 
+impl DriveFacts {
+    /// Any state but SCSI's `running` and NVMe's `live`, of the drive or of one of its devices.
+    pub(crate) fn has_abnormal_state(&self) -> bool {
+        let devices = self.devices.iter().map(|device| &device.state);
+        let mut states = devices.chain([&self.state]).flatten();
+        states.any(|state| !matches!(state.trim(), "running" | "live" | ""))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveDevice {
     pub name: String,

@@ -3,15 +3,18 @@
 mod apply;
 pub(crate) mod attachments;
 pub mod checks;
+mod corruption;
 pub(crate) mod counters;
 pub(crate) mod device_names;
 pub(crate) mod disk_io;
+pub(crate) mod drive_use;
 mod drives;
 pub(crate) mod kernel_log;
 pub(crate) mod latest;
 pub(crate) mod probes;
 pub(crate) mod raid_controllers;
 pub mod smart;
+pub(crate) mod superblocks;
 pub(crate) mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,11 +30,13 @@ use crate::model::facts::attachments::BypassedDrivers;
 use crate::model::facts::checks::CheckRecords;
 use crate::model::facts::counters::Counters;
 use crate::model::facts::disk_io::DiskIo;
+use crate::model::facts::drive_use::{LastUse, MemberSignature};
 use crate::model::facts::kernel_log::KernelFacts;
 use crate::model::facts::latest::Latest;
 use crate::model::facts::probes::{ProbedMount, Probes};
 use crate::model::facts::raid_controllers::RaidControllers;
 use crate::model::facts::smart::SmartReadings;
+use crate::model::facts::superblocks::Superblocks;
 use crate::model::failure_domain;
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, VolumeId};
@@ -59,6 +64,8 @@ pub(crate) struct Facts {
     pub inventory: Latest<Arc<Inventory>>,
     /// States of md and dm devices by kernel name.
     pub layers: BTreeMap<String, LayerFacts>,
+    /// The filesystems on devices of which udev's database has no record.
+    pub superblocks: Superblocks,
     pub mounts: Latest<MountTable>,
     pub kubelet: Latest<KubeletRecords>,
     /// The volumes that this node provisions.
@@ -132,9 +139,18 @@ pub struct KnownDrive {
     pub abnormal_state_since: Option<Timestamp>,
     /// Volumes on this drive; unchanged after the drive is removed.
     pub volumes: Vec<VolumeId>,
-    /// The drive was in use when it was removed: a mount, an array, a volume group. The removal of
-    /// an unused drive is no loss.
+    /// The drive was in use when it was removed: a mount, an array, a volume group, swap, or a user
+    /// that only its writes show. The removal of an unused drive is no loss.
     pub in_use: bool,
+    /// Signatures of pools, arrays and swap on it, when it was last present.
+    #[serde(default)]
+    pub signatures: Vec<MemberSignature>,
+    /// When its last volume, array or mapping was removed from it.
+    #[serde(default)]
+    pub released: Option<Timestamp>,
+    /// The use that was found when it was removed, other than volumes, arrays and mappings.
+    #[serde(default)]
+    pub last_use: Option<LastUse>,
 }
 
 impl KnownDrive {
@@ -223,11 +239,6 @@ impl Facts {
     /// A block device of the last good scan, by kernel name.
     pub(crate) fn device(&self, name: &str) -> Option<&BlockDevice> {
         self.inventory()?.devices.get(name)
-    }
-
-    /// The UUID of the filesystem on a block device.
-    pub(crate) fn device_uuid(&self, name: &str) -> Option<&String> {
-        self.device(name)?.fs_uuid.as_ref()
     }
 
     /// The last good state of an md or dm device, however old.

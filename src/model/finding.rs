@@ -86,6 +86,8 @@ pub(crate) struct FindingDetails {
     pub clears_when: String,
     /// Its start, if the evidence contains it; otherwise the time at which it was first raised.
     pub since: Option<Timestamp>,
+    /// It belongs to the failure of a drive below the volume, which is announced once.
+    pub of_drive_failure: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +107,10 @@ pub struct Finding {
     pub clears_when: String,
     pub acknowledged: Option<Acknowledgement>,
     pub cleared: Option<Clearance>,
+    /// The finding of the same volume that announces their common cause, the failure of a drive.
+    /// Notifications, events and `watch` follow that one only.
+    #[serde(default)]
+    pub follows: Option<FindingId>,
 }
 
 pub(crate) const MAX_EVIDENCE: usize = 8;

@@ -94,7 +94,9 @@ pub(crate) fn device(name: &str, dev: &str, layer: Layer, below: &[&str]) -> Blo
         underlying: below.iter().map(|name| (*name).to_owned()).collect(),
         drive: None,
         links: Vec::new(),
+        has_udev_record: true,
         fs_type: None,
+        fs_usage: None,
         fs_uuid: None,
         fs_label: None,
         iostats: true,
@@ -332,6 +334,7 @@ impl TestHost {
             dev: dev.parse().unwrap(),
             name: name.into(),
             completed,
+            sectors_written: 0,
             in_flight,
             line,
         };

@@ -4,6 +4,7 @@
 //! `Clear`, or the removal of the subject, ends it.
 
 mod evidence;
+mod followers;
 mod resolution;
 #[cfg(test)]
 mod tests;
@@ -121,17 +122,24 @@ impl Ledger {
     /// Applies one round of judgements. Findings that are not mentioned, or unknown, stay as they
     /// are.
     pub(crate) fn apply(&mut self, judgements: Vec<Judgement>, now: Timestamp) -> Vec<Transition> {
-        let mut transitions = Vec::new();
-        for ((subject, reason), verdict) in resolution::resolve(judgements) {
+        const OVER: &str = "the condition is over";
+        let mut judgements: Vec<_> = resolution::resolve(judgements).into_iter().collect();
+        judgements.sort_by(|(a, _), (b, _)| followers::order(a).cmp(&followers::order(b)));
+        let related = followers::related(&judgements);
+        let (mut transitions, mut leaders) = (Vec::new(), Vec::new());
+        for (key, verdict) in judgements {
             match verdict {
                 Verdict::Unknown { .. } => {}
-                Verdict::Clear => {
-                    transitions.extend(self.clear(&subject, reason, "the condition is over", now))
-                }
+                Verdict::Clear if self.has_followers(&key) => leaders.push(key),
+                Verdict::Clear => transitions.extend(self.clear(&key.0, key.1, OVER, now)),
                 Verdict::Raised(raised) => {
-                    transitions.extend(self.raise(subject, reason, raised, now))
+                    let leader = self.leader(&key, &raised, &related, now);
+                    transitions.extend(self.raise(key.0, key.1, raised, leader, now))
                 }
             }
+        }
+        for key in leaders {
+            transitions.extend(self.clear_leader(&key, OVER, now));
         }
         transitions
     }
@@ -198,6 +206,7 @@ impl Ledger {
     /// ones have replaced.
     pub(crate) fn restore(&mut self, remembered: Vec<Finding>, now: Timestamp) -> Vec<FindingId> {
         let mut given_up = Vec::new();
+        let mut renamed = Vec::new();
         let mut history = (*self.history).clone();
         for old in remembered {
             if !old.is_active() {
@@ -230,6 +239,7 @@ impl Ledger {
                         ..(*young).clone()
                     };
                     given_up.push(young.id.clone());
+                    renamed.push((young.id.clone(), finding.id.clone()));
                     entry.finding = Arc::new(finding);
                 }
             }
@@ -237,6 +247,9 @@ impl Ledger {
         history.sort_by(|a, b| (cleared_at(b), &a.id).cmp(&(cleared_at(a), &b.id)));
         if history != *self.history {
             self.history = Arc::new(history);
+        }
+        for (from, to) in renamed {
+            self.rename_leader(&from, &to);
         }
         // The clock may have been ahead when these were written: no time may be in the future.
         for entry in self.active.values_mut() {
@@ -271,6 +284,7 @@ impl Ledger {
         subject: Subject,
         reason: Reason,
         raised: FindingDetails,
+        follows: Option<FindingId>,
         now: Timestamp,
     ) -> Option<Transition> {
         let key = (subject, reason);
@@ -292,6 +306,7 @@ impl Ledger {
             clears_when: raised.clears_when,
             acknowledged: None,
             cleared: None,
+            follows,
         };
         let finding = Arc::new(finding);
         let entry = Entry {

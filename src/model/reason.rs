@@ -73,6 +73,11 @@ reasons! {
         "Inaccessible where there is no other copy: reads and writes fail at once.",
         "Read the kernel log for the cause. Reseat the drive or its cable; a rescan or a power cycle may bring it back. Plan its replacement if it goes offline again.",
         "the kernel reports the drive, or one path to it, as running or live, or the drive is missing (DriveMissing)";
+    RaidMemberFailed, Drive, [Suspect],
+        "Linux software RAID (md) has taken the drive out of an array and runs without it.",
+        "Intact on the other members of the array. What the drive holds is outdated.",
+        "Find out why in the kernel log (`Disk failure on`) and in the drive's SMART data. Replace the drive, or add it again with `mdadm --re-add` if a cable was the cause.",
+        "the array has the drive again, is complete without it, or no longer lists it, or the drive is missing (DriveMissing)";
     MediaErrors, Drive, [Suspect, Bad],
         "The drive reported that it could not read or write part of its medium, or that its hardware failed.",
         "Data on the failed sectors could not be read, or was not written. Data that redundancy or the drive itself repaired is intact.",
@@ -192,7 +197,7 @@ reasons! {
         "The filesystem found that its metadata or data is corrupted.",
         "Some of it is wrong or missing; lost for certain (status DATA_LOSS) where a check has proven it. SUSPECT: redundancy has repaired all of it.",
         "Find out what caused the corruption first (drive, memory, power). Save what can be read, unmount, and run the filesystem's checker.",
-        "reported by the kernel: no such error was logged for `[errors] bad_quiet_after` (SUSPECT: `quiet_after`), or a check while frozen or unmounted finds the filesystem clean; reported by a check: a later check of at least the same strength finds it clean, or a new filesystem is made";
+        "reported by the kernel: a check while frozen or unmounted finds the filesystem clean, ext4 counts no error after a later mount, a new filesystem is made, or it is acknowledged after an unmount (btrfs and integrity layers: no such error was logged for `[errors] bad_quiet_after`; SUSPECT: `quiet_after`); reported by a check: a later check of at least the same strength finds it clean, or a new filesystem is made";
     FilesystemSuspect, Volume, [Suspect],
         "Checks of the live filesystem found the same inconsistencies each time. Corruption looks like this; writes during a check can, too.",
         "Perhaps corrupted; this is not proven.",

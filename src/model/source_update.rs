@@ -20,6 +20,7 @@ use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, StuckProbe};
 use crate::model::provision::ProvisionState;
 use crate::model::smart::{SelfTestKind, SmartResponse};
+use crate::model::superblock::Superblock;
 
 #[derive(Clone, Debug)]
 pub enum SourceUpdate {
@@ -33,6 +34,13 @@ pub enum SourceUpdate {
     LayerStuck {
         device: String,
         stuck: StuckProbe,
+    },
+    /// The superblock on a device of which udev's database has no record; None: no known
+    /// filesystem.
+    Superblock {
+        device: String,
+        dev: DevNo,
+        superblock: Observation<Option<Superblock>>,
     },
     Mounts(Observation<MountTable>),
     Kubelet(Observation<KubeletRecords>),
@@ -218,6 +226,8 @@ pub enum SourceRequest {
     Inventory,
     Kubelet,
     Mounts,
+    /// The mount table has changed: read the superblocks again that udev does not know.
+    Superblocks,
     /// Read the I/O counters now.
     DiskStats,
     /// Probe these paths now.

@@ -45,7 +45,8 @@ fn parse_line(line: &str) -> Option<DiskStat> {
     let counts: Vec<u64> = fields
         .map(|field| field.parse().ok())
         .collect::<Option<_>>()?;
-    // 1 reads, 5 writes, 9 in flight, 12 discards, 16 flushes; numbered from 1 as in iostats.rst.
+    // 1 reads, 5 writes, 7 sectors written, 9 in flight, 12 discards, 16 flushes; numbered from 1 as
+    // in iostats.rst.
     let (reads, writes, in_flight) = (counts.first()?, counts.get(4)?, counts.get(8)?);
     let rest = counts
         .get(11)
@@ -55,6 +56,7 @@ fn parse_line(line: &str) -> Option<DiskStat> {
         dev,
         name,
         completed: reads.wrapping_add(*writes).wrapping_add(rest),
+        sectors_written: *counts.get(6)?,
         in_flight: *in_flight,
         line: line.trim().to_owned(),
     })
@@ -138,6 +140,7 @@ mod tests {
             (stats[0].dev, stats[0].completed, stats[0].in_flight),
             (DevNo::new(254, 0), 131, 3)
         );
+        assert_eq!(stats[0].sectors_written, 791_080);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Hardware: decides when to scan sysfs, and which md and dm devices to read the state of.
 //!
-//! In: uevents, requests, a slow timer. Out: `SourceUpdate::Inventory`, `SourceUpdate::Layer`;
-//! events of NVMe controllers, as a `SourceRequest` to the SMART source. A worker does every
+//! In: uevents, requests, a slow timer. Out: `SourceUpdate::Inventory`, `SourceUpdate::Layer`, and
+//! `SourceUpdate::Superblock` for devices of which udev's database has no record; events of NVMe controllers, as a `SourceRequest` to the SMART source. A worker does every
 //! reading; an event only triggers it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,8 @@ use tokio::time::Instant;
 use crate::host::clock::now;
 use crate::host::worker_pool::WorkerOutcome;
 use crate::model::block::{BlockDevice, Inventory, Layer, LayerState};
+use crate::model::dev::DevNo;
+use crate::model::kernel_log::device_name::is_software_device;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::StuckProbe;
@@ -40,6 +42,8 @@ const LAYERS_INTERVAL: Duration = Duration::from_secs(30);
 /// round after a uevent: the kernel sends one with each new table (do_resume(),
 /// drivers/md/dm-ioctl.c). A node has hundreds of logical volumes.
 const FULL_ROUND_EVERY: u32 = 10;
+/// Superblocks that are read at the same time.
+const MAX_SUPERBLOCK_READS: usize = 4;
 
 /// Runs until the owner of the state ends.
 pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
@@ -70,6 +74,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
             },
             request = requests.recv() => match request {
                 Ok(SourceRequest::All | SourceRequest::Inventory) | Err(RecvError::Lagged(_)) => next_scan = Instant::now(),
+                Ok(SourceRequest::Superblocks) => watch.read_superblocks(&context),
                 Ok(_) => {}
                 Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
             },
@@ -85,6 +90,10 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
                 next_scan = Instant::now() + after;
             }
             Some(read) = watch.reading.join_next(), if !watch.reading.is_empty() => watch.record_read(read),
+            Some(read) = watch.superblock_reads.join_next(), if !watch.superblock_reads.is_empty() => {
+                watch.superblock_read(read);
+                watch.start_superblock_reads(&context);
+            }
             () = tokio::time::sleep_until(next_layers) => {
                 watch.start_round(&context);
                 next_layers = Instant::now() + LAYERS_INTERVAL;
@@ -105,6 +114,12 @@ struct HardwareWatch {
     /// There are no more events: no device counts as stable.
     without_events: bool,
     reading: JoinSet<LayerRead>,
+    /// Devices of the last scan whose filesystem only their superblock names.
+    without_udev: Vec<(String, DevNo)>,
+    /// Those to be read next, and those that are being read.
+    superblock_queue: VecDeque<(String, DevNo)>,
+    superblocks_in_flight: BTreeSet<String>,
+    superblock_reads: JoinSet<String>,
     /// Rounds of reading layers so far.
     rounds: u32,
     status: SourceStatus,
@@ -129,6 +144,10 @@ impl HardwareWatch {
             generation: 0,
             without_events: false,
             reading: JoinSet::new(),
+            without_udev: Vec::new(),
+            superblock_queue: VecDeque::new(),
+            superblocks_in_flight: BTreeSet::new(),
+            superblock_reads: JoinSet::new(),
             rounds: 0,
             status,
             status_reporter: StatusReporter::new(Source::Udev),
@@ -183,8 +202,38 @@ impl HardwareWatch {
                 )
             }
         };
+        if let Some(inventory) = observation.value().filter(|_| !context.root.is_recorded()) {
+            self.without_udev = devices_without_udev(inventory);
+        }
         context.report(SourceUpdate::Inventory(observation)).await?;
+        self.read_superblocks(context);
         self.status_reporter.report(context, status).await
+    }
+
+    /// Reads them all again, some at a time.
+    fn read_superblocks(&mut self, context: &Arc<Context>) {
+        self.superblock_queue = self.without_udev.iter().cloned().collect();
+        self.start_superblock_reads(context);
+    }
+
+    /// Devices that do not answer take a bounded number of the workers that scans need, too. A
+    /// device whose reading hangs is not read again until it has ended.
+    fn start_superblock_reads(&mut self, context: &Arc<Context>) {
+        while self.superblocks_in_flight.len() < MAX_SUPERBLOCK_READS
+            && let Some((device, dev)) = self.superblock_queue.pop_front()
+        {
+            if self.superblocks_in_flight.insert(device.clone()) {
+                self.superblock_reads
+                    .spawn(read_superblock(context.clone(), device, dev));
+            }
+        }
+    }
+
+    fn superblock_read(&mut self, read: Result<String, JoinError>) {
+        match read {
+            Ok(device) => drop(self.superblocks_in_flight.remove(&device)),
+            Err(error) => tracing::error!(%error, "the reading of a superblock was lost"),
+        }
     }
 
     /// Reports the number of layers read. A layer that does not respond is reported with its
@@ -263,6 +312,62 @@ fn layers_of(inventory: &Inventory) -> BTreeMap<String, Layer> {
         .filter(has_state)
         .map(|device| (device.name.clone(), device.layer.clone()))
         .collect()
+}
+
+/// Devices that can carry a filesystem, are awake and work, and that udev does not know.
+fn devices_without_udev(inventory: &Inventory) -> Vec<(String, DevNo)> {
+    let is_usable = |device: &BlockDevice| {
+        let drives = inventory.drives_below(&device.name);
+        let mut drives = inventory
+            .drives
+            .iter()
+            .filter(|drive| drives.contains(&drive.id));
+        drives.all(|drive| !drive.asleep && !drive.has_abnormal_state())
+    };
+    let can_carry = |device: &BlockDevice| match &device.layer {
+        Layer::Loop { backing_file } => backing_file.is_some(),
+        Layer::Other => is_software_device(&device.name),
+        _ => true,
+    };
+    inventory
+        .devices
+        .values()
+        .filter(|device| {
+            !device.has_udev_record
+                && device.size_bytes > 0
+                && can_carry(device)
+                && is_usable(device)
+        })
+        .map(|device| (device.name.clone(), device.dev))
+        .collect()
+}
+
+/// Returns the device when the worker has answered, however late.
+async fn read_superblock(context: Arc<Context>, device: String, dev: DevNo) -> String {
+    let timeout = context.settings.borrow().worker_timeout;
+    let target = format!("superblock {device}");
+    let job = Job::Superblock {
+        device: device.clone(),
+        dev,
+    };
+    let superblock = |result| match result {
+        JobResult::Superblock(superblock) => Some(superblock),
+        _ => None,
+    };
+    let read = match context.workers.run(&target, job, timeout).await {
+        WorkerOutcome::Stuck {
+            late: Some(late), ..
+        } => late_answer(late, superblock).await,
+        outcome => answer(outcome, superblock),
+    };
+    let update = SourceUpdate::Superblock {
+        device: device.clone(),
+        dev,
+        superblock: Observation::from_result(now(), read),
+    };
+    // Fails at the end of the daemon: the loop of the source ends with that error.
+    let _ = context.report(update).await;
+    device
 }
 
 async fn read_layer(

@@ -14,6 +14,7 @@ mod drive;
 pub(in crate::source) mod formats;
 pub(in crate::source) mod identity;
 mod nvme;
+mod swaps;
 pub(in crate::source) mod sysfs;
 mod udev_db;
 
@@ -73,6 +74,7 @@ pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inve
         .map(|entry| (entry.device.name.clone(), entry.device))
         .collect();
     let btrfs = btrfs::read(&reader);
+    let swaps = swaps::read(&reader);
     let of_checks = check_entries
         .into_iter()
         .map(|entry| entry.device.name)
@@ -81,6 +83,7 @@ pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inve
         drives,
         devices,
         btrfs,
+        swaps,
         check_devices: of_checks,
         warnings: reader.into_warnings(),
     })

@@ -15,6 +15,7 @@ use crate::model::dev::DevNo;
 use crate::model::kubelet::KubeletRecords;
 use crate::model::path::HostPath;
 use crate::model::probe::MountProbe;
+use crate::model::superblock::Superblock;
 use crate::source::smart::controllers::Controller;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +28,8 @@ pub enum Job {
     },
     /// Read the state of one md or dm device.
     Layer { device: String, layer: Layer },
+    /// Read the superblock of the filesystem on a device.
+    Superblock { device: String, dev: DevNo },
     /// Read the kubelet's records and the names of the pod log folders.
     Kubelet { kubelet_root: HostPath },
     /// statfs and readdir of the mount `id` of the filesystem `dev` at `path`, in the host's mount
@@ -74,6 +77,8 @@ pub struct CounterReadings {
 pub enum JobResult {
     Inventory(Inventory),
     Layer(LayerState),
+    /// None: no known filesystem.
+    Superblock(Option<Superblock>),
     /// None where there is no kubelet folder.
     Kubelet(Option<KubeletRecords>),
     ProbeMount(MountProbe),

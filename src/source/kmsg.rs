@@ -22,6 +22,7 @@ use crate::host::exec::{ExecError, StreamingChild, UnkillableChild};
 use crate::model::backoff::Backoff;
 use crate::model::causes::with_causes;
 use crate::model::kernel_log::classify::ClassifierOptions;
+use crate::model::kernel_log::device_name::SOFTWARE_DEVICES;
 use crate::model::kernel_log::event::{Batch, Cursor, ResumePoint};
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, KernelLogSettings, SourceError};
@@ -324,9 +325,13 @@ impl Reader {
             contiguous: medium == Medium::Kmsg,
             has_newest,
         };
-        let scope = ClassifierOptions {
+        let mut scope = ClassifierOptions {
             admit: self.settings.borrow().kernel_log.admit.clone(),
         };
+        // The owner of the state attributes their errors to the volumes on them.
+        scope
+            .admit
+            .extend(SOFTWARE_DEVICES.map(|name| format!("{name}*")));
         let batcher = Batcher::new(
             start,
             how,

@@ -157,12 +157,15 @@ fn watch_mountinfo(
                 ))
             }
         };
-        if let Some(observation) = observation
-            && reports
+        if let Some(observation) = observation {
+            if reports
                 .blocking_send(SourceUpdate::Mounts(observation))
                 .is_err()
-        {
-            return;
+            {
+                return;
+            }
+            // The send fails if no source listens any more.
+            let _ = requests.send(SourceRequest::Superblocks);
         }
         let mut waited = vec![PollFd::new(wake_receiver.as_fd(), PollFlags::POLLIN)];
         if live && let Ok(file) = &file {

@@ -356,6 +356,7 @@ impl<W: Backend> SmartSource<W> {
             }
             SourceRequest::Kubelet
             | SourceRequest::Mounts
+            | SourceRequest::Superblocks
             | SourceRequest::DiskStats
             | SourceRequest::Probe(_) => {}
         }

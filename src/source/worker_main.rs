@@ -25,7 +25,7 @@ use crate::host::{jail, namespace, nvme, own_cgroup, worker_pool};
 use crate::model::causes::with_causes;
 use crate::source::jobs::{CounterGroup, Job, JobResult};
 use crate::source::smart::controllers;
-use crate::source::{counters, inventory, kubelet, layers};
+use crate::source::{counters, inventory, kubelet, layers, superblock};
 
 pub(crate) use lvm::REPLAY_DAMAGED;
 
@@ -260,6 +260,12 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
         }
         Job::Layer { device, layer } => {
             layers::read(root, device, layer).map_or_else(failed_result, JobResult::Layer)
+        }
+        Job::Superblock { .. } if root.is_recorded() => JobResult::Failed {
+            error: "a recorded tree has no devices to read".to_owned(),
+        },
+        Job::Superblock { device, dev } => {
+            superblock::read(root, device, *dev).map_or_else(failed_result, JobResult::Superblock)
         }
         Job::Kubelet { kubelet_root } => {
             kubelet::scan(root, kubelet_root).map_or_else(failed_result, JobResult::Kubelet)

@@ -59,7 +59,9 @@ pub(crate) async fn run(
             exec: program,
             timeout,
         } = settings.borrow().clone();
-        let Some(program) = program.filter(|_| transition.from != transition.to) else {
+        // What follows from the failure of a drive is announced by one finding of each volume.
+        let is_announced = transition.from != transition.to && transition.finding.follows.is_none();
+        let Some(program) = program.filter(|_| is_announced) else {
             continue;
         };
         run_program(program, timeout, &transition).await;
@@ -149,6 +151,9 @@ fn finding(finding: &Finding) -> Value {
     if let Some(acknowledged) = &finding.acknowledged {
         message["acknowledged"] = json!({"by": acknowledged.by, "time": wall_text(acknowledged.time), "note": acknowledged.note});
     }
+    if let Some(leader) = &finding.follows {
+        message["follows"] = json!(leader.as_str());
+    }
     if let Some(cleared) = &finding.cleared {
         message["cleared"] = json!({"time": wall_text(cleared.time), "why": cleared.why});
     }
@@ -187,6 +192,7 @@ mod tests {
             clears_when: "it is back".to_owned(),
             acknowledged: None,
             cleared: None,
+            follows: None,
         };
         Arc::new(Transition {
             finding: Arc::new(finding),
@@ -218,11 +224,14 @@ mod tests {
             timeout: Duration::from_secs(60),
         });
         let (send, receive) = broadcast::channel(4);
-        for id in ["lost", "b", "c", "d"] {
+        for id in ["lost", "lost too", "c", "d"] {
             send.send(transition(id, None)).unwrap();
         }
         send.send(transition("same severity", Some(Severity::Bad)))
             .unwrap();
+        let mut follower = (*transition("follower", None)).clone();
+        Arc::make_mut(&mut follower.finding).follows = Some(FindingId::known("c"));
+        send.send(Arc::new(follower)).unwrap();
         drop(send);
         run(settings, receive).await;
         let told = std::fs::read_to_string(told).unwrap();
@@ -235,7 +244,7 @@ mod tests {
                     .to_owned()
             })
             .collect();
-        assert_eq!(ids, ["b", "c", "d"]);
+        assert_eq!(ids, ["c", "d"]);
     }
 
     #[tokio::test]

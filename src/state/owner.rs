@@ -550,6 +550,7 @@ fn log_transition(transition: &Transition) {
         };
     }
     match (kind, finding.severity) {
+        _ if finding.follows.is_some() => log!(info),
         (TransitionKind::Raised | TransitionKind::Worsened, Severity::Bad) => log!(error),
         (TransitionKind::Raised | TransitionKind::Worsened, Severity::Suspect) => log!(warn),
         _ => log!(info),

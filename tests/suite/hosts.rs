@@ -144,7 +144,7 @@ fn steady(value: &mut Value) {
                         *text = "TIME".into();
                     }
                     Value::String(text)
-                        if name == "id"
+                        if matches!(name.as_str(), "id" | "follows")
                             && text.len() == 12
                             && text.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
                     {

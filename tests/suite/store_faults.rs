@@ -48,6 +48,7 @@ fn finding(number: i64) -> Finding {
             note: "bought a disk".to_owned(),
         }),
         cleared: None,
+        follows: None,
     }
 }
 

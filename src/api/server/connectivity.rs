@@ -166,6 +166,7 @@ mod tests {
             dev: DevNo::new(8, 0),
             name: name.into(),
             completed,
+            sectors_written: 0,
             in_flight,
             line: String::new(),
         }

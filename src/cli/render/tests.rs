@@ -20,6 +20,7 @@ fn finding() -> wire::Finding {
         clears_when: "the path can be read again".into(),
         acknowledged: None,
         cleared: None,
+        follows: String::new(),
     }
 }
 
@@ -468,6 +469,22 @@ fn watch_has_a_line_for_each_change() {
     12:00:00  changed  volume   BAD  csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO)
     12:00:00  removed  finding  BAD  NotAccessible csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO) [0123456789ab]
     "#);
+}
+
+#[test]
+fn a_finding_that_follows_another_is_not_announced() {
+    use wire::watch_event::Item;
+    let follower = wire::Finding {
+        follows: "ba9876543210".into(),
+        ..finding()
+    };
+    for (finding, announced) in [(finding(), true), (follower, false)] {
+        let event = wire::WatchEvent {
+            item: Some(Item::Finding(finding)),
+            ..wire::WatchEvent::default()
+        };
+        assert_eq!(watch::is_announced(&event), announced);
+    }
 }
 
 fn check() -> wire::Check {

@@ -5,6 +5,14 @@ use crate::api::wire::watch_event::{Change, Item};
 use crate::cli::render::{checks, findings};
 use crate::cli::screen::{Screen, Tone, escape_control, health, severity};
 
+/// False for a finding whose cause another finding of the same volume announces.
+pub(crate) fn is_announced(event: &wire::WatchEvent) -> bool {
+    match &event.item {
+        Some(Item::Finding(finding)) => finding.follows.is_empty(),
+        _ => true,
+    }
+}
+
 pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
     let clock = screen.time_of_day(event.time.as_ref());
     let (word, tone) = match event.change() {

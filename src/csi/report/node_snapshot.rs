@@ -55,6 +55,8 @@ pub(crate) struct Issue {
     pub count: u64,
     pub acknowledged: bool,
     pub cleared: Option<Cleared>,
+    /// Another issue of the same volume announces the common cause.
+    pub is_follower: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -290,6 +292,7 @@ impl Issue {
             count: finding.count,
             acknowledged: finding.acknowledged.is_some(),
             cleared,
+            is_follower: !finding.follows.is_empty(),
         };
         Some((finding.id, issue))
     }
@@ -325,6 +328,7 @@ impl Issue {
             count: 0,
             acknowledged: false,
             cleared: None,
+            is_follower: false,
         })
     }
 }

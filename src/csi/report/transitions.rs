@@ -186,7 +186,7 @@ fn resolution(
             .values()
             .any(|other| is_same_issue(issue, other))
         || has_new_clear_record(before, after, issue);
-    if settled || issue.severity == Severity::Info {
+    if settled || issue.severity == Severity::Info || issue.is_follower {
         return IssueResolution::Accounted;
     }
     // A drive that had SMART data, and a daemon that has not queried it since: the drive may be
@@ -248,6 +248,9 @@ struct TransitionDetector<'a> {
 
 impl TransitionDetector<'_> {
     fn detect_active(&self, id: &str, issue: &Issue, transitions: &mut Vec<StorageTransition>) {
+        if issue.is_follower {
+            return;
+        }
         let old = self.before.and_then(|before| {
             let same_id = before.issues.get(id);
             same_id.or_else(|| self.find_under_other_id(before, issue))
@@ -344,7 +347,7 @@ impl TransitionDetector<'_> {
             None => !self.is_recent(cleared.time) || self.is_gone(&issue.subject),
             Some(before) => before.recently_cleared.contains_key(id),
         };
-        if already_reported || issue.severity == Severity::Info {
+        if already_reported || issue.severity == Severity::Info || issue.is_follower {
             return;
         }
         // It appeared and ended between two snapshots: its start was not published.

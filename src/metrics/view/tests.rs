@@ -77,6 +77,7 @@ fn finding(
         clears_when: String::new(),
         acknowledged: None,
         cleared: None,
+        follows: None,
     }
 }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::model::assess::counters::changed;
 use crate::model::assess::filesystem;
 use crate::model::assess::reason_rules::{Context, VolumeInput};
-use crate::model::assess::text::{BAD, DATA_LOSS, MOUNTINFO, SUSPECT, evidence, raised};
+use crate::model::assess::text::{BAD, DATA_LOSS, MOUNTINFO, SUSPECT, evidence, raised, unknown};
 use crate::model::check::{
     Check, CheckVerdict, FilesystemSignal, Mode, Problem, Run, RunResult, SignalKind, Weight,
 };
@@ -48,24 +48,40 @@ pub(crate) fn suspect(input: &VolumeInput) -> Option<Verdict> {
 
 /// The same for a device that carries no volume now, from the checks of the device.
 pub(crate) fn device(facts: &Facts, name: &str) -> Option<Verdict> {
-    let uuid = facts.device_uuid(name);
-    // Another filesystem may be on the device by now: only one that is certainly the same counts.
-    let same = |check: &&Check| {
-        check.target.device == name && uuid.is_some() && check.target.uuid.as_ref() == uuid
-    };
-    let checks = facts.checks.all().values().map(AsRef::as_ref);
+    if facts.awaits_superblock(name) {
+        return unknown(format!("the superblock of {name} has not been read yet"));
+    }
     verdict_of(latest_unrefuted(
-        checks.filter(same),
+        device_checks(facts, name),
         CheckVerdict::Corrupted,
     ))
 }
 
 /// When a check of at least frozen strength was last clean: earlier kernel reports are resolved.
 pub(crate) fn last_clean_check(facts: &Facts, known: &KnownVolume) -> Option<Timestamp> {
-    let clean = facts.checks_of(known).filter(|check| {
+    last_clean(facts.checks_of(known).map(AsRef::as_ref))
+}
+
+/// The same for a device that carries no volume now.
+pub(crate) fn last_clean_device_check(facts: &Facts, name: &str) -> Option<Timestamp> {
+    last_clean(device_checks(facts, name))
+}
+
+fn last_clean<'a>(checks: impl Iterator<Item = &'a Check>) -> Option<Timestamp> {
+    let clean = checks.filter(|check| {
         check.verdict == Some(CheckVerdict::Clean) && check.mode.at_least(Mode::Frozen)
     });
     clean.filter_map(|check| check.started).max()
+}
+
+/// Checks of the filesystem that is on the device now, by its UUID.
+fn device_checks<'a>(facts: &'a Facts, name: &'a str) -> impl Iterator<Item = &'a Check> {
+    let uuid = facts.device_uuid(name);
+    let checks = facts.checks.all().values().map(AsRef::as_ref);
+    // Another filesystem may be on the device by now: only one that is certainly the same counts.
+    checks.filter(move |check: &&Check| {
+        check.target.device == name && uuid.is_some() && check.target.uuid.as_ref() == uuid
+    })
 }
 
 /// Kernel evidence about a mounted filesystem; any of it prevents a check. The source of each

@@ -1,5 +1,6 @@
 //! Rules about drives, and the verdicts that volumes inherit from them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,16 +12,19 @@ use crate::model::assess::text::{
     BAD, INACCESSIBLE, INFO, Level, SUSPECT, evidence, format_bytes, join_limited, raised, unknown,
 };
 use crate::model::drive::{DriveFacts, Transport};
-use crate::model::facts::{Facts, KnownDrive, KnownVolume, elapsed};
+use crate::model::facts::drive_use::{LastUse, MemberSignature};
+use crate::model::facts::{Facts, KnownDrive, KnownVolume, drive_use, elapsed};
 use crate::model::finding::{Evidence, Severity, Subject, Verdict};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel_log::event::Class;
 use crate::model::volume::{Impact, Stack, VolumeFacts};
 
-/// No scan lists the drive any more. Source: the inventory (sysfs, udev). INFO when no volume was
-/// on it when it was removed, or when all its volumes run complete without it; otherwise BAD,
-/// inaccessible. Clears when a scan lists the drive again, under any name; without volumes also
-/// after `forget_missing_after`.
+/// No scan lists the drive any more. Source: the inventory (sysfs, udev). INFO when nothing used it
+/// when it was removed, or when all its volumes run complete without it. SUSPECT when only the
+/// signature of a pool, an array or swap was on it: a wiped one may remain. Otherwise BAD,
+/// inaccessible: also with active swap (/proc/swaps), or with writes in the last hour that no volume
+/// explains (/proc/diskstats). Clears when a scan lists the drive again, under any name; without
+/// use also after `forget_missing_after`.
 pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
     let (Context { facts, policy, now }, known) = (input.context, input.known);
     let Some(since) = known.missing_since else {
@@ -37,9 +41,20 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
     let mut proof = vec![evidence("/sys/class/block", since, text)];
     proof.extend(removal_records(facts, known, since));
     let clears = "the drive is seen again, under whatever name";
-    if !known.in_use {
+    proof.extend(drive_use::unreleased(known).map(|signature| {
+        let text = format!("ID_FS_TYPE={}", signature.fs_type);
+        evidence(format!("udev, {}", signature.device), since, text)
+    }));
+    let owners = signature_owners(known);
+    if !known.in_use && owners.is_empty() {
         let message = format!("{what} was removed while it was not in use");
         return raised(INFO, message, proof, clears, Some(since));
+    }
+    if !known.in_use {
+        let message = format!(
+            "{what} was removed; it has the signature of {owners}, and nothing shows whether it was in use"
+        );
+        return raised(SUSPECT, message, proof, clears, Some(since));
     }
     if replaced {
         let message = format!("{what} was removed; its volumes and arrays are intact without it");
@@ -57,15 +72,37 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
         let proof = vec![evidence(format!("drives of {controller}"), since, text)];
         return raised(SUSPECT, message, proof, clears, Some(since));
     }
-    let load = match known.volumes.len() {
-        0 => "it was part of an array, a volume group or another mapping".to_owned(),
-        _ => format!("it carried {}", join_limited(&known.volumes)),
+    let load = match (&known.last_use, known.volumes.len()) {
+        (Some(LastUse::Swap { path, at }), _) => {
+            proof.push(evidence("/proc/swaps", *at, path));
+            format!("it carried active swap ({path})")
+        }
+        (Some(LastUse::Writes { at, line }), _) => {
+            proof.push(evidence("/proc/diskstats", *at, line));
+            let last = facts.wall_time(*at);
+            match owners.as_str() {
+                "" => format!("it was written to until {last}, by an unknown user"),
+                owners => {
+                    format!("it was written to until {last}; it has the signature of {owners}")
+                }
+            }
+        }
+        (None, 0) => "it was part of an array, a volume group or another mapping".to_owned(),
+        (None, _) => format!("it carried {}", join_limited(&known.volumes)),
     };
     let message = match known.facts.transport.is_remote() {
         true => format!("{what} can no longer be reached over the network; {load}"),
         false => format!("{what} is missing; {load}"),
     };
     raised(INACCESSIBLE, message, proof, clears, Some(since))
+}
+
+/// `ZFS, swap`; empty without a signature.
+fn signature_owners(known: &KnownDrive) -> String {
+    let owners: BTreeSet<&str> = drive_use::unreleased(known)
+        .map(MemberSignature::owner)
+        .collect();
+    join_limited(owners)
 }
 
 /// A drive that the store remembers is not present before a scan has listed it.

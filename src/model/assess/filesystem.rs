@@ -15,7 +15,7 @@ use crate::model::assess::text::{
 };
 use crate::model::assess::{checks, merge};
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Severity, Subject, Verdict};
+use crate::model::finding::{Severity, Status, Subject, Verdict};
 use crate::model::graph::extents::may_contain_sector;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::error_history::{ErrorTally, FailedSector};
@@ -23,6 +23,7 @@ use crate::model::kernel_log::event::Class;
 use crate::model::observation::Observation;
 use crate::model::policy::ErrorPolicy;
 use crate::model::reason::Reason;
+use crate::model::superblock::ExtState;
 use crate::model::volume::{Impact, VolumeFacts};
 
 /// The filesystem had I/O errors from the device below it. Sources: its own records
@@ -54,9 +55,14 @@ pub(crate) fn errors(input: &VolumeInput) -> Option<Verdict> {
 
 /// The filesystem found its own structures or data to be wrong (ext4's EFSCORRUPTED and EFSBADCRC,
 /// XFS's verifiers, btrfs's checksums, dm-verity and dm-integrity). BAD, degraded: only a check can
-/// prove that data is lost. SUSPECT where redundancy repaired all of it. Clears after
-/// `bad_quiet_after` without another. Also BAD while XFS reports some of its metadata as sick.
-/// Results of checks (`checks::corrupted`) are merged; they may prove data loss.
+/// prove that data is lost. SUSPECT where redundancy repaired all of it. Also BAD while XFS reports
+/// some of its metadata as sick. Results of checks (`checks::corrupted`) are merged; they may prove
+/// data loss.
+///
+/// Reports of ext4 and XFS about their own structures outlive an unmount. They clear with a CLEAN
+/// check of at least frozen strength, when ext4 counts no error after a later mount, with a new UUID,
+/// and when a person acknowledges them after an unmount. Others clear after `bad_quiet_after`
+/// (SUSPECT: `quiet_after`) without another.
 pub(crate) fn corrupted(input: &VolumeInput) -> Option<Verdict> {
     merge(
         kernel_corrupted(input),
@@ -70,11 +76,14 @@ pub(crate) fn kernel_corrupted(input: &VolumeInput) -> Option<Verdict> {
     if let Some(sick) = xfs_sick(facts, known) {
         return sick;
     }
-    let Some(tally) = tally(input, Class::FsCorruption) else {
+    let Some(tally) = facts.corruption(known) else {
         return Some(Verdict::Clear);
     };
-    if is_metadata_corruption(tally)
-        && checks::last_clean_check(facts, known).is_some_and(|clean| clean > tally.last.time)
+    let last = tally.last.time;
+    let fs_type = known.facts.fs_type.as_deref();
+    if is_metadata_corruption(tally, fs_type)
+        && (checks::last_clean_check(facts, known).is_some_and(|clean| clean > last)
+            || is_repaired_ext4(facts, known, last))
     {
         return Some(Verdict::Clear);
     }
@@ -83,17 +92,78 @@ pub(crate) fn kernel_corrupted(input: &VolumeInput) -> Option<Verdict> {
         Some(_) => (Severity::Bad, "found its own data corrupted"),
     };
     let what = format!("{} {what}", describe(&known.facts));
-    let verdict = raised_until_quiet(input.context, tally, severity, &what);
+    let verdict = raise_corruption(input.context, tally, fs_type, severity, &what);
     shown_beside(verdict, of_filesystem(facts, known, Class::FsCorruption))
+}
+
+/// The same for a filesystem that is not mounted, on this device.
+pub(crate) fn unmounted_corruption(
+    context: Context,
+    name: &str,
+    tally: &ErrorTally,
+) -> Option<Verdict> {
+    let (facts, last) = (context.facts, tally.last.time);
+    let is_clean =
+        |(at, state): (Timestamp, &ExtState)| at > last && state.is_clean && state.errors == 0;
+    let device = facts.device(name);
+    let fs_type = device.and_then(|device| device.fs_type.as_deref());
+    if is_metadata_corruption(tally, fs_type)
+        && (checks::last_clean_device_check(facts, name).is_some_and(|clean| clean > last)
+            || facts.ext_state(name).is_some_and(is_clean))
+    {
+        return Some(Verdict::Clear);
+    }
+    let severity = match tally.last_uncorrected {
+        None => Severity::Suspect,
+        Some(_) => Severity::Bad,
+    };
+    let what = format!("the kernel found the filesystem on {name} corrupted while it was mounted");
+    raise_corruption(context, tally, fs_type, severity, &what)
+}
+
+fn raise_corruption(
+    context: Context,
+    tally: &ErrorTally,
+    fs_type: Option<&str>,
+    severity: Severity,
+    what: &str,
+) -> Option<Verdict> {
+    if !is_metadata_corruption(tally, fs_type) {
+        return raised_until_quiet(context, tally, severity, what);
+    }
+    let message = format!("{what}: {}", summarize(context, tally));
+    let clears = "a check while frozen or unmounted finds it clean, ext4 counts no errors after it was mounted again, a new filesystem is made, or it is acknowledged after an unmount";
+    raised(
+        (severity, Status::Degraded),
+        message,
+        log_evidence(tally),
+        clears,
+        Some(tally.first.time),
+    )
+}
+
+/// e2fsck has reset the count of errors in the superblock (errors_count in /sys/fs/ext4) since the
+/// last report: it was mounted again since, and the first reading after that is 0.
+fn is_repaired_ext4(facts: &Facts, known: &KnownVolume, last: Timestamp) -> bool {
+    let mounted = known.mounted_since.values().min();
+    let history = facts.filesystem_counters(known, "ext4");
+    let counter = history.and_then(|history| {
+        let mut counters = history.counters();
+        counters.find(|(name, _)| *name == "errors_count")
+    });
+    mounted.is_some_and(|mounted| *mounted > last)
+        && counter.is_some_and(|(_, counter)| counter.last == 0 && counter.since > last)
 }
 
 /// Corruption that a checker would find: reports of ext4 and XFS about their own structures. btrfs
 /// also reports data, and dm-verity and dm-integrity report blocks; a checker does not test these.
-fn is_metadata_corruption(tally: &ErrorTally) -> bool {
+fn is_metadata_corruption(tally: &ErrorTally, fs_type: Option<&str>) -> bool {
     let own = |text: &str| {
         ["EXT4-fs", "EXT3-fs", "EXT2-fs", "XFS ("]
             .iter()
             .any(|word| text.contains(word))
+            // fanotify's notices of other filesystems are also about data.
+            || text.starts_with("FAN_FS_ERROR") && fs_type != Some("btrfs")
     };
     own(&tally.first.text) && own(&tally.last.text)
 }

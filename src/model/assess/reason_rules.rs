@@ -9,8 +9,8 @@ use jiff::Timestamp;
 
 use crate::model::assess::smart::SmartAssessment;
 use crate::model::assess::{
-    DriveFailure, checks, drive, errors, filesystem, layers, merge, mounted, read_only, space,
-    stalls,
+    DriveFailure, checks, drive, errors, filesystem, layers, merge, mounted, raid_member,
+    read_only, space, stalls,
 };
 use crate::model::facts::{Facts, KnownDrive, KnownVolume};
 use crate::model::finding::{Severity, Subject, Verdict};
@@ -103,6 +103,7 @@ fn rule(reason: Reason) -> Rule {
 
         Reason::DriveMissing => Rule::Drive(drive::missing),
         Reason::DriveOffline => Rule::Drive(drive::offline),
+        Reason::RaidMemberFailed => Rule::Drive(raid_member::failed),
         Reason::MediaErrors => Rule::Drive(errors::media_errors),
         Reason::IoErrors => Rule::DriveAndVolume(
             |input| input.smart.blame_link(errors::io_errors(input)),

@@ -1,10 +1,13 @@
 mod checks;
+mod corruption;
 mod counters;
 mod errors;
 mod evidence;
 mod layers;
 mod mounted;
 mod properties;
+mod raid_member;
+mod removed_drives;
 mod smart;
 mod unknown;
 

@@ -43,6 +43,7 @@ pub(crate) fn raised(
         evidence,
         clears_when: clears_when.into(),
         since,
+        of_drive_failure: false,
     }))
 }
 

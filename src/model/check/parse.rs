@@ -55,6 +55,9 @@ pub(crate) struct ParsedOutput {
     /// The output shows that the run was completed (e2fsck's summary, xfs_repair's "No modify flag
     /// set, skipping filesystem flush and exiting").
     pub complete: bool,
+    /// The checker counts as errors what harms nothing, and found nothing else: an exit status that
+    /// reports errors is explained.
+    pub only_harmless_errors: bool,
 }
 
 impl OutputParser {

@@ -76,7 +76,7 @@ fn is_clean(
     if let Some(message) = &parsed.failure {
         return Err(RunFailure::CheckerError(message.clone()));
     }
-    let errors = errors_left(filesystem, status)?;
+    let errors = errors_left(filesystem, status)? && !parsed.only_harmless_errors;
     if !parsed.complete {
         return Err(RunFailure::Incomplete(status));
     }

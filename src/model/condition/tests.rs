@@ -24,6 +24,7 @@ fn finding(reason: Reason, severity: Severity, status: Status, message: &str) ->
         clears_when: String::new(),
         acknowledged: None,
         cleared: None,
+        follows: None,
     }
 }
 

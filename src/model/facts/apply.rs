@@ -54,6 +54,7 @@ impl Facts {
                     // `update_volumes`.
                     self.update_drives(now);
                     self.forget_layers();
+                    self.forget_superblocks();
                     self.update_volumes(settings, now);
                 } else if good {
                     self.update_last_seen(now);
@@ -61,8 +62,13 @@ impl Facts {
                 change
             }
             SourceUpdate::Mounts(seen) => {
+                let before = match self.superblocks.is_empty() {
+                    true => None,
+                    false => self.mount_table().cloned(),
+                };
                 let (change, good) = self.mounts.replace(seen);
                 if good && change == Urgency::Immediate {
+                    self.forget_superblocks_of_new_mounts(before.as_ref());
                     self.update_volumes(settings, now);
                 }
                 change
@@ -101,6 +107,11 @@ impl Facts {
                 }
             }
             SourceUpdate::Layer { device, state } => self.apply_layer(device, state, settings, now),
+            SourceUpdate::Superblock {
+                device,
+                dev,
+                superblock,
+            } => self.apply_superblock(device, dev, superblock, settings, now),
             SourceUpdate::LayerStuck { device, stuck } => {
                 let known = self.layers.entry(device).or_default();
                 set_stuck(&mut known.stuck, stuck)

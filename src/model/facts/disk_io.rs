@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::block::DiskStat;
 use crate::model::dev::DevNo;
+use crate::model::facts::drive_use::RECENT_WRITES;
 use crate::model::facts::{Urgency, elapsed};
 use crate::model::observation::Observation;
 
@@ -16,6 +17,17 @@ pub(crate) struct DiskIo {
     progress: BTreeMap<DevNo, IoProgress>,
     /// The devices whose wait exceeded `WAIT_BEFORE_PROBE` at the last reading.
     newly_waiting: BTreeSet<DevNo>,
+    /// Also of devices that were removed, while their last write is recent.
+    writes: BTreeMap<DevNo, Writes>,
+}
+
+/// Written sectors of a device, and their last observed growth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Writes {
+    name: String,
+    sectors: u64,
+    /// With the line of /proc/diskstats.
+    last: Option<(Timestamp, String)>,
 }
 
 /// A volume whose device completes no I/O for this long is probed at once. A drive that is only slow
@@ -46,6 +58,13 @@ impl DiskIo {
         &self.newly_waiting
     }
 
+    /// When the device with this name and number was last observed to be written to.
+    pub(crate) fn last_write(&self, dev: DevNo, name: &str) -> Option<(Timestamp, &str)> {
+        let known = self.writes.get(&dev).filter(|known| known.name == name)?;
+        let (at, line) = known.last.as_ref()?;
+        Some((*at, line))
+    }
+
     pub(super) fn apply(&mut self, stats: Observation<Vec<DiskStat>>) -> Urgency {
         self.newly_waiting.clear();
         let was_waiting = self.has_waiting_io();
@@ -66,6 +85,16 @@ impl DiskIo {
                 progress.insert(stat.dev, progressed);
             }
             self.progress = progress;
+            for stat in value {
+                self.record_writes(stat, *at);
+            }
+            let is_recent = |known: &Writes| {
+                let last = known.last.as_ref();
+                last.is_some_and(|(last, _)| elapsed(*last, *at) <= RECENT_WRITES)
+            };
+            let progress = &self.progress;
+            self.writes
+                .retain(|dev, known| progress.contains_key(dev) || is_recent(known));
         }
         let failed = stats.error().is_some();
         self.stats = stats;
@@ -74,6 +103,25 @@ impl DiskIo {
         } else {
             Urgency::Nothing
         }
+    }
+
+    /// A lower count, or another name, is another device's.
+    fn record_writes(&mut self, stat: &DiskStat, at: Timestamp) {
+        let old = self.writes.remove(&stat.dev);
+        let old = old.filter(|old| old.name == stat.name && old.sectors <= stat.sectors_written);
+        let has_grown = old
+            .as_ref()
+            .is_some_and(|old| old.sectors < stat.sectors_written);
+        let last = match has_grown {
+            true => Some((at, stat.line.clone())),
+            false => old.and_then(|old| old.last),
+        };
+        let writes = Writes {
+            name: stat.name.clone(),
+            sectors: stat.sectors_written,
+            last,
+        };
+        self.writes.insert(stat.dev, writes);
     }
 
     fn has_waiting_io(&self) -> bool {

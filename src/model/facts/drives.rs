@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::block::{Inventory, Layer};
 use crate::model::drive::DriveFacts;
-use crate::model::facts::{Facts, KnownDrive, elapsed};
+use crate::model::facts::{Facts, KnownDrive, drive_use, elapsed};
 use crate::model::ids::{DriveId, VolumeId};
 
 /// The mounts and arrays of a removed drive are removed within moments (by udev and systemd),
@@ -42,13 +42,14 @@ impl Facts {
         let slots: BTreeSet<(String, String)> = hidden.iter().filter_map(slot).collect();
         for facts in inventory.drives.iter().chain(hidden.iter().copied()) {
             present.insert(facts.id.clone());
-            let troubled = has_abnormal_state(facts);
+            let troubled = facts.has_abnormal_state();
             match self.drives.get_mut(&facts.id) {
                 Some(known) => {
                     known.abnormal_state_since =
                         troubled.then(|| known.abnormal_state_since.unwrap_or(now));
                     known.last_seen = now;
                     known.missing_since = None;
+                    known.last_use = None;
                     known.facts = facts.clone();
                 }
                 None => {
@@ -60,9 +61,15 @@ impl Facts {
                         abnormal_state_since: troubled.then_some(now),
                         volumes: Vec::new(),
                         in_use: false,
+                        signatures: Vec::new(),
+                        released: None,
+                        last_use: None,
                     };
                     self.drives.insert(facts.id.clone(), known);
                 }
+            }
+            if let Some(known) = self.drives.get_mut(&facts.id) {
+                known.signatures = drive_use::signatures(inventory, facts);
             }
         }
         let held = drives_with_holders(inventory);
@@ -90,6 +97,17 @@ impl Facts {
                     known.volumes.extend(volumes.iter().cloned());
                     known.volumes.sort();
                     known.volumes.dedup();
+                }
+                if !known.in_use {
+                    known.last_use = drive_use::at_removal(
+                        &known.facts,
+                        &known.signatures,
+                        known.released,
+                        inventory,
+                        &self.disk_io,
+                        now,
+                    );
+                    known.in_use = known.last_use.is_some();
                 }
             }
         }
@@ -170,19 +188,11 @@ fn set_drive_volumes(
         before.extend(known.volumes.iter().cloned());
         loads.insert(id.clone(), (before, now));
     }
+    if known.in_use && !in_use {
+        known.released = Some(now);
+    }
     known.in_use = in_use;
     known.volumes = volumes;
-}
-
-/// Any state but SCSI's `running` and NVMe's `live`, of the drive or of one of its devices.
-fn has_abnormal_state(drive: &DriveFacts) -> bool {
-    let mut states = drive
-        .devices
-        .iter()
-        .map(|device| &device.state)
-        .chain([&drive.state])
-        .flatten();
-    states.any(|state| !matches!(state.trim(), "running" | "live" | ""))
 }
 
 /// Drives that an array, a device-mapper table or a bcache holds (sysfs holders).
@@ -197,16 +207,8 @@ fn drives_with_holders(inventory: &Inventory) -> BTreeSet<DriveId> {
         if !is_holder || device.is_multipath() {
             continue;
         }
-        let mut next: Vec<&str> = device.underlying.iter().map(String::as_str).collect();
-        let mut seen: BTreeSet<&str> = BTreeSet::new();
-        while let Some(name) = next.pop() {
-            if !seen.insert(name) {
-                continue;
-            }
-            if let Some(below) = inventory.devices.get(name) {
-                held.extend(below.drive.clone());
-                next.extend(below.underlying.iter().map(String::as_str));
-            }
+        for name in &device.underlying {
+            held.extend(inventory.drives_below(name).into_iter().cloned());
         }
     }
     held

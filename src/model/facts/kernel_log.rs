@@ -277,12 +277,18 @@ impl Facts {
 
     /// After the volumes have changed: moves the errors of a device to the volume on it, and clears
     /// errors that end with a mount.
-    pub(super) fn reassign_to_volumes(&mut self, gone: &[VolumeId]) {
-        for id in gone {
+    pub(super) fn reassign_to_volumes(&mut self, gone: &[(VolumeId, Option<String>)]) {
+        for (id, uuid) in gone {
             let subject = Subject::Volume(id.clone());
             self.clear_mount_errors(&subject);
-            // On unmount, XFS forgets which metadata is sick.
-            self.counters.remove(&(subject, "xfs".to_owned()));
+            if let Some(uuid) = uuid {
+                self.keep_corruption(id, uuid);
+            }
+            // On unmount, XFS forgets which metadata is sick, and ext4 may be repaired: what it counts
+            // after the next mount is a new baseline.
+            for source in ["xfs", "ext4"] {
+                self.counters.remove(&(subject.clone(), source.to_owned()));
+            }
         }
         let device = |subject: &Subject| match subject {
             Subject::Device(name) => Some(name.clone()),

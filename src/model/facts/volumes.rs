@@ -40,7 +40,13 @@ impl Facts {
             layers: &self.layers,
             provision: self.provision(),
         };
-        let found = graph::volumes(seen, settings);
+        let mut found = graph::volumes(seen, settings);
+        for facts in found.iter_mut().filter(|facts| facts.fs_uuid.is_none()) {
+            // Only the UUID: the volume's id does not change when udevd starts or its superblock is
+            // read.
+            let device = facts.device.as_ref().filter(|_| !facts.block);
+            facts.fs_uuid = device.and_then(|name| self.device_uuid(name)).cloned();
+        }
         let mut surroundings = node_context(seen, settings);
         // The path from the pool to a drive is lost with the drive: keep the former one.
         let lost = &self.node_context.pool;
@@ -56,6 +62,7 @@ impl Facts {
             .map(|volume| visible_mounts(volume, &table))
             .collect();
         let mut before = std::mem::take(&mut self.volumes);
+        // With the UUID of the filesystem that was mounted.
         let mut gone = Vec::new();
         let mut after: BTreeMap<VolumeId, KnownVolume> = BTreeMap::new();
         let mut targets: BTreeMap<HostPath, (ProbedMount, bool)> = BTreeMap::new();
@@ -67,11 +74,10 @@ impl Facts {
                 .or(departed.map(|(known, _)| known));
             // The kubelet's record outlives the mount.
             if facts.mounts.is_empty()
-                && known
-                    .as_ref()
-                    .is_some_and(|known| !known.facts.mounts.is_empty())
+                && let Some(known) = &known
+                && !known.facts.mounts.is_empty()
             {
-                gone.push(facts.id.clone());
+                gone.push((facts.id.clone(), known.facts.fs_uuid.clone()));
             }
             if let Some(known) = &known {
                 self.keep_lost_drives(&mut facts, known, &shown);
@@ -109,7 +115,9 @@ impl Facts {
                 known.absences.clear();
                 after.insert(id, known);
             } else if !known.retained {
-                gone.push(id.clone());
+                gone.push((id.clone(), known.facts.fs_uuid.clone()));
+                // A later mount is a new one.
+                known.mounted_since.clear();
                 let at = left_at.get(&id).copied().unwrap_or(now);
                 self.recent_removals.volumes.insert(id, (known, at));
             }

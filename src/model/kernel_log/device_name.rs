@@ -132,6 +132,14 @@ pub(crate) fn is_remote(name: &str) -> bool {
     has_numbered_prefix(name, &["nbd", "rbd", "drbd"])
 }
 
+/// Devices of `is_never_drive` that can carry a volume.
+pub(crate) const SOFTWARE_DEVICES: [&str; 7] =
+    ["loop", "nbd", "rbd", "drbd", "zram", "nullb", "ubiblock"];
+
+pub(crate) fn is_software_device(name: &str) -> bool {
+    has_numbered_prefix(name, &SOFTWARE_DEVICES)
+}
+
 /// Whether the name is one of the prefixes, followed by a digit.
 fn has_numbered_prefix(name: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| {

@@ -1,3 +1,5 @@
+mod drive_failure;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -25,6 +27,7 @@ fn raised(severity: Severity, status: Status, text: &str) -> FindingDetails {
         evidence,
         clears_when: "it answers".to_owned(),
         since: None,
+        of_drive_failure: false,
     }
 }
 

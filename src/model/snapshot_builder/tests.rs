@@ -60,6 +60,9 @@ fn drive() -> KnownDrive {
         abnormal_state_since: None,
         volumes: vec![volume_id()],
         in_use: true,
+        signatures: Vec::new(),
+        released: None,
+        last_use: None,
     }
 }
 
@@ -222,6 +225,7 @@ impl BuilderFixture {
                 evidence: Vec::new(),
                 clears_when: String::new(),
                 since: None,
+                of_drive_failure: false,
             }),
             second,
         );

@@ -176,6 +176,7 @@ fn add_finding(snapshot: &mut Snapshot, subject: Subject, reason: Reason) {
         clears_when: String::new(),
         acknowledged: None,
         cleared: None,
+        follows: None,
     };
     snapshot.findings.insert(id, Arc::new(finding));
 }

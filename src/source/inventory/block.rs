@@ -49,7 +49,9 @@ fn read_at(
         }
     };
     let sectors = reader.number(&format!("{sysfs}/size"))?.unwrap_or(0);
-    let udev = reader.udev(&format!("b{dev}")).unwrap_or_default();
+    let udev = reader.udev(&format!("b{dev}"));
+    let has_udev_record = udev.is_some();
+    let udev = udev.unwrap_or_default();
     let (layer, below) = layer(reader, name, &sysfs, &udev)?;
     let whole = if matches!(layer, Layer::Partition { .. }) {
         parent(&sysfs)
@@ -79,7 +81,9 @@ fn read_at(
         underlying: below,
         drive: None,
         links: udev.links.clone(),
+        has_udev_record,
         fs_type: udev.get("ID_FS_TYPE").map(str::to_owned),
+        fs_usage: udev.get("ID_FS_USAGE").map(str::to_owned),
         fs_uuid: udev.get_decoded("ID_FS_UUID"),
         fs_label: udev.get_decoded("ID_FS_LABEL"),
         iostats,

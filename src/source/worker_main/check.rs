@@ -23,6 +23,7 @@ use crate::model::check::{Filesystem, Mode, Run};
 use crate::model::dev::DevNo;
 use crate::source::checks::runner::protocol::{RunnerEvent, RunnerRequest};
 use crate::source::checks::runner::{Device, RunRequest};
+use crate::source::superblock;
 use crate::source::worker_main::write_json_line;
 
 const DEV_DIR: &str = "/dev";
@@ -108,6 +109,8 @@ struct OpenDevices {
     loops: Vec<ReadOnlyLoop>,
     /// While they are open, their numbers are not reused.
     _devices: Vec<File>,
+    /// Of the first device, if its superblock can be read.
+    filesystem_uuid: Option<String>,
 }
 
 /// Why no run is possible.
@@ -146,6 +149,7 @@ impl OpenDevices {
             nodes: Vec::new(),
             loops: Vec::new(),
             _devices: Vec::new(),
+            filesystem_uuid: None,
         };
         for (number, device) in std::iter::once(&order.device)
             .chain(&order.members)
@@ -176,6 +180,11 @@ impl OpenDevices {
                     dev: attached.dev,
                 });
                 opened.loops.push(attached);
+            }
+            if number == 0 {
+                // The checker reports a device that cannot be read.
+                let found = superblock::read_from(&backing).ok().flatten();
+                opened.filesystem_uuid = found.map(|found| found.uuid);
             }
             opened._devices.push(backing);
         }
@@ -256,6 +265,7 @@ impl OpenDevices {
         );
         // The loop's name is of no interest and changes each time.
         done.run.command = order.command_line();
+        done.run.filesystem_uuid.clone_from(&self.filesystem_uuid);
         (done.run, done.unkillable)
     }
 

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use crate::host::clock;
 use crate::model::finding::Finding;
 use crate::model::ledger::{LedgerError, Transition};
+use crate::model::reason::Reason;
 use crate::model::source_update::SourceRequest;
 use crate::state::handle::{Command, CommandError};
 use crate::state::owner::Owner;
@@ -27,6 +28,12 @@ impl Owner {
                 reply,
             } => {
                 let result = self.ledger.acknowledge(&finding, by, note, clock::now());
+                if let Ok(transition) = &result
+                    && transition.finding.reason == Reason::FilesystemCorrupted
+                {
+                    let subject = transition.finding.subject.clone();
+                    self.facts.acknowledge_corruption(&subject);
+                }
                 self.reply_when_stored(result, reply);
             }
             Command::Unacknowledge { finding, reply } => {

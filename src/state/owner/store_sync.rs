@@ -286,6 +286,9 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
         abnormal_state_since,
         volumes,
         in_use,
+        signatures,
+        released,
+        last_use,
     } = old;
     timestamp_differs(*last_seen, new.last_seen, times)
         || (first_seen, missing_since, abnormal_state_since, in_use)
@@ -295,6 +298,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
                 &new.abnormal_state_since,
                 &new.in_use,
             )
+        || (signatures, released, last_use) != (&new.signatures, &new.released, &new.last_use)
         || volumes != &new.volumes
         || facts != &new.facts
 }

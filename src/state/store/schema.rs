@@ -47,6 +47,8 @@ pub(crate) const MIGRATIONS: &[&str] = &[
         memory TEXT NOT NULL,
         PRIMARY KEY (topic, subject)
     ) STRICT, WITHOUT ROWID;",
+    // The id of the finding that announces the common cause.
+    "ALTER TABLE findings ADD COLUMN follows TEXT;",
 ];
 
 pub(crate) fn version(connection: &Connection) -> rusqlite::Result<usize> {

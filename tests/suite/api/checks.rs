@@ -51,6 +51,7 @@ fn check(number: i64, volume: &VolumeId) -> Check {
         peak_memory: 4 << 20,
         command: "e2fsck -fn /dev/sda1".into(),
         output: gzip("Pass 1: Checking inodes, blocks, and sizes\n"),
+        filesystem_uuid: None,
     };
     Check {
         id: CheckId::new(volume.as_str(), asked),

@@ -184,6 +184,7 @@ pub fn finding(subject: Subject, reason: Reason, severity: Severity, since: Time
         clears_when: "it is not so".into(),
         acknowledged: None,
         cleared: None,
+        follows: None,
     }
 }
 
@@ -202,7 +203,9 @@ fn block(
         underlying: below.iter().map(ToString::to_string).collect(),
         drive,
         links: Vec::new(),
+        has_udev_record: true,
         fs_type: None,
+        fs_usage: None,
         fs_uuid: None,
         fs_label: None,
         iostats: true,

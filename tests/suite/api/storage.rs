@@ -287,6 +287,7 @@ fn stat(completed: u64) -> Vec<DiskStat> {
         dev: DevNo::new(8, 1),
         name: "sda1".into(),
         completed,
+        sectors_written: 0,
         in_flight: 0,
         line: String::new(),
     }]

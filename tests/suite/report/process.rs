@@ -117,7 +117,9 @@ fn the_condition_follows_the_drive_and_keeps_the_time_of_its_transition_over_a_r
     });
     let message = failing["message"].as_str().expect("text");
     assert!(
-        message.contains("bad") && message.contains("SmartFailing: drive sda"),
+        message.contains("bad")
+            && message.contains("drive sda")
+            && message.contains("SmartFailing"),
         "{message}"
     );
 

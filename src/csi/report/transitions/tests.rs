@@ -20,6 +20,7 @@ pub(crate) fn issue(about: Subject, level: Severity) -> Issue {
         count: 1,
         acknowledged: false,
         cleared: None,
+        is_follower: false,
     }
 }
 
@@ -125,6 +126,28 @@ fn one(
     note: &str,
 ) -> (String, StorageTransitionKind, String) {
     (to.into(), kind, note.into())
+}
+
+#[test]
+fn what_follows_from_the_failure_of_a_drive_is_published_once_for_each_volume() {
+    let of = |reason: &str, is_follower: bool| Issue {
+        reason: reason.into(),
+        is_follower,
+        ..issue(volume("v1"), Severity::Bad)
+    };
+    let leader = of("DriveFailing", false);
+    let follower = of("NotAccessible", true);
+    let failed = snapshot(&[("a", leader.clone()), ("b", follower.clone())]);
+    let reasons = |before: &NodeSnapshot, after: &NodeSnapshot| {
+        let found = detect_transitions(Some(before), after, at(NOW));
+        let mut reasons: Vec<String> = found.into_iter().map(|news| news.reason).collect();
+        reasons.dedup();
+        reasons
+    };
+    assert_eq!(reasons(&snapshot(&[]), &failed), ["DriveFailing"]);
+    let over = with_cleared(snapshot(&[]), "a", &leader, NOW);
+    let over = with_cleared(over, "b", &follower, NOW);
+    assert_eq!(reasons(&failed, &over), ["DriveFailing"]);
 }
 
 #[test]

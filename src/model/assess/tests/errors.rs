@@ -271,7 +271,7 @@ fn an_ambiguous_media_error_makes_no_drive_bad_and_no_data_loss() {
         [
             "A MediaErrors Suspect Degraded",
             "fs:u IoErrors Bad Degraded",
-            "fs:u DriveFailing Suspect Degraded"
+            "fs:u DriveFailing Bad Degraded"
         ]
     );
 }

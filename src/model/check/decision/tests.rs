@@ -52,6 +52,7 @@ pub(crate) fn run(mode: Mode, result: RunResult, flaws: &[(&str, Weight)]) -> Ru
         peak_memory: 0,
         command: String::new(),
         output: CheckerOutput::default(),
+        filesystem_uuid: None,
     }
 }
 

@@ -2,10 +2,10 @@
 //! before or after all of standard output.
 
 use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
-use crate::model::check::parse::line_template::{ProblemRule, rule, template};
+use crate::model::check::parse::line_template::{LineTemplate, ProblemRule, rule, template};
 use crate::model::check::parse::problem_collector::ProblemCollector;
 
-const RULES: [ProblemRule; 14] = [
+const RULES: [ProblemRule; 15] = [
     rule("checksum verify failed on N", "checksum", Bookkeeping, 1),
     rule("parent transid verify failed on N", "transid", Damage, 1),
     rule("Csum didn't match", "checksum-no-good-copy", Damage, 0),
@@ -35,7 +35,19 @@ const RULES: [ProblemRule; 14] = [
         Bookkeeping,
         0,
     ),
+    // Of the free space tree, which the kernel derives from the extents and can rebuild.
+    rule(ORPHANED_FREE_SPACE, "free-space-orphan", Bookkeeping, 2),
 ];
+
+/// An entry of the free space tree that belongs to no block group (check_free_space_tree(),
+/// common/clear-cache.c; btrfs-progs 6.16.1 and later).
+const ORPHANED_FREE_SPACE: &str = "Space key logical N length N has no corresponding block group";
+
+/// The temporary chunks of mkfs.btrfs, by logical address: system, metadata and data, from
+/// BTRFS_BLOCK_RESERVED_1M_FOR_SUPER on (mkfs/common.h). Older versions delete the chunks and leave
+/// their entries in the free space tree. The kernel looks entries up by block group, and it never
+/// creates one at these addresses: they only grow.
+const TEMPORARY_CHUNKS: std::ops::RangeInclusive<u64> = (1 << 20)..=(21 << 20);
 
 /// These kinds prove that a block is damaged, even if the checker could not continue.
 const PROOF_OF_DAMAGE: [&str; 3] = ["checksum-no-good-copy", "transid", "tree-block"];
@@ -68,7 +80,12 @@ const STATISTICS: [&str; 9] = [
 pub(crate) struct State {
     /// The checker stopped early because a required tree is missing.
     aborted: Option<String>,
+    /// The statistics end with `error(s) found`.
     errors_found: bool,
+    /// A phase of the check reports errors.
+    phase_failed: bool,
+    /// Entries that mkfs.btrfs left in the free space tree: they count as errors.
+    mkfs_leftovers: bool,
 }
 
 impl State {
@@ -89,7 +106,7 @@ impl State {
             || line.starts_with("Checking filesystem on ")
             || line.starts_with("UUID: ")
         {
-            self.errors_found |= line.starts_with("ERROR: errors found");
+            self.phase_failed |= line.starts_with("ERROR: errors found");
             return found.end_problem();
         }
         let refused = [
@@ -119,7 +136,10 @@ impl State {
         if indented && found.continue_problem(line) {
             return;
         }
+        let is_leftover = is_mkfs_leftover(&shape);
+        self.mkfs_leftovers |= is_leftover;
         let (kind, ids, weight) = shape.classify(&RULES, Damage);
+        let weight = if is_leftover { Transient } else { weight };
         found.begin_problem(kind, ids, weight, line);
     }
 
@@ -132,11 +152,24 @@ impl State {
             None => {}
         }
         // The parser did not recognize the output, but the checker reports errors.
-        if self.errors_found && !found.any_above(Transient) {
+        let unexplained = self.phase_failed || self.errors_found && !self.mkfs_leftovers;
+        if unexplained && !found.any_above(Transient) {
             found.begin_problem("errors-found", Vec::new(), Damage, "error(s) found");
             found.end_problem();
         }
+        found.only_harmless_errors = self.mkfs_leftovers && !found.any_above(Transient);
     }
+}
+
+fn is_mkfs_leftover(line: &LineTemplate) -> bool {
+    let mut numbers = line.ids.iter().map(|id| id.parse::<u64>().ok());
+    let (Some(Some(start)), Some(Some(length))) = (numbers.next(), numbers.next()) else {
+        return false;
+    };
+    line.text == ORPHANED_FREE_SPACE
+        && start
+            .checked_add(length)
+            .is_some_and(|end| TEMPORARY_CHUNKS.contains(&start) && TEMPORARY_CHUNKS.contains(&end))
 }
 
 /// `Error reading 30474240, -1`: pread(2) failed (read_data_from_disk(),

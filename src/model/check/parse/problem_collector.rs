@@ -22,6 +22,7 @@ pub(crate) struct ProblemCollector {
     pub pending_replay: Option<String>,
     pub failure: Option<String>,
     pub complete: bool,
+    pub only_harmless_errors: bool,
 }
 
 impl ProblemCollector {
@@ -126,6 +127,7 @@ impl ProblemCollector {
             pending_replay: self.pending_replay,
             failure: self.failure,
             complete: self.complete,
+            only_harmless_errors: self.only_harmless_errors,
         }
     }
 }

@@ -5,7 +5,8 @@ mod laws;
 
 use super::*;
 use crate::model::check::Filesystem::{Btrfs, Ext4, Xfs};
-use crate::model::check::Weight;
+use crate::model::check::run_result::classify_run;
+use crate::model::check::{Mode, RunResult, Termination, Weight};
 
 pub(crate) const EXT4_CLEAN: &str = "e2fsck 1.47.0 (5-Feb-2023)
 Pass 1: Checking inodes, blocks, and sizes
@@ -515,6 +516,40 @@ fn btrfs_one_bad_copy_is_bookkeeping_and_both_are_damage() {
         &BTRFS_CLEAN.replace("no error found", "error(s) found"),
     );
     assert_eq!(parsed.problems[0].kind, "errors-found");
+}
+
+/// btrfs-progs 6.16.1 and later on a fresh filesystem of mkfs.btrfs 6.2, with exit status 1.
+#[test]
+fn btrfs_leftovers_of_mkfs_are_harmless_and_hide_nothing() {
+    let leftovers = "Space key logical 1048576 length 4194304 has no corresponding block group\nSpace key logical 5242880 length 8388608 has no corresponding block group";
+    let output =
+        |lines: &str| insert_lines(BTRFS_CLEAN, lines).replace("no error found", "error(s) found");
+    let verdict = |text: &str| {
+        let parsed = parse(Btrfs, text);
+        [Mode::Unmounted, Mode::Frozen]
+            .map(|mode| classify_run(Btrfs, mode, &parsed, &Termination::Exited(1)).0)
+    };
+    let fresh = output(leftovers);
+    insta::assert_snapshot!(problem_lines(Btrfs, &fresh), @r"
+    Transient free-space-orphan 1048576,4194304
+    Transient free-space-orphan 5242880,8388608
+    ");
+    assert_eq!(verdict(&fresh), [RunResult::Clean; 2]);
+
+    let elsewhere =
+        output("Space key logical 1104150528 length 8388608 has no corresponding block group");
+    assert_eq!(
+        problem_lines(Btrfs, &elsewhere),
+        "Bookkeeping free-space-orphan 1104150528,8388608\n"
+    );
+    for also in [
+        "ERROR: errors found in fs roots",
+        "ref mismatch on [13754368 12288] extent item 1, found 0",
+        "Space key logical 5242880 length 83886080 has no corresponding block group",
+    ] {
+        let text = output(&format!("{leftovers}\n{also}"));
+        assert_eq!(verdict(&text), [RunResult::Findings; 2], "{also}");
+    }
 }
 
 #[test]

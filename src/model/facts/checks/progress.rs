@@ -16,12 +16,16 @@ impl Facts {
         &mut self,
         progress: CheckProgress,
     ) -> Urgency {
-        let Some(known) = self
+        if self
             .checks
             .by_id
             .get(&progress.id)
-            .filter(|check| !check.is_over())
-        else {
+            .is_none_or(|check| check.is_over())
+        {
+            return Urgency::Nothing;
+        }
+        self.set_checked_uuid(&progress);
+        let Some(known) = self.checks.by_id.get(&progress.id) else {
             return Urgency::Nothing;
         };
         let moved = (known.target.mode != Mode::Live)
@@ -75,6 +79,20 @@ impl Facts {
             Urgency::Nothing
         } else {
             Urgency::Coalesce
+        }
+    }
+
+    fn set_checked_uuid(&mut self, progress: &CheckProgress) {
+        let runs = progress.runs.iter().rev();
+        let Some(uuid) = runs.filter_map(|run| run.filesystem_uuid.clone()).next() else {
+            return;
+        };
+        self.checks.set_uuid(&progress.id, &uuid);
+        let target = self.checks.by_id.get(&progress.id);
+        if let Some(target) = target.map(|check| check.target.clone())
+            && target.mode == Mode::Unmounted
+        {
+            self.set_superblock_uuid(&target.device, target.dev, &uuid, progress.at);
         }
     }
 

@@ -41,6 +41,20 @@ impl CheckRecords {
         self.by_id.insert(check.id.clone(), check);
     }
 
+    /// The check has read this filesystem: a new one may have been made since the last scan.
+    pub(super) fn set_uuid(&mut self, id: &CheckId, uuid: &str) {
+        let Some(check) = self.by_id.get(id) else {
+            return;
+        };
+        if check.target.uuid.as_deref() == Some(uuid) {
+            return;
+        }
+        let mut check = check.clone();
+        self.remove(id);
+        Arc::make_mut(&mut check).target.uuid = Some(uuid.to_owned());
+        self.insert(check);
+    }
+
     fn remove(&mut self, id: &CheckId) {
         let Some(check) = self.by_id.remove(id) else {
             return;
@@ -171,7 +185,8 @@ impl Facts {
         };
         let btrfs = known.facts.fs_type.as_deref() == Some("btrfs");
         inventory.devices.values().any(|device| {
-            device.fs_uuid.as_deref() == Some(uuid)
+            self.device_uuid(&device.name)
+                .is_some_and(|found| found == uuid)
                 && !known.facts.devices.contains(&device.name)
                 && !(btrfs && device.fs_type.as_deref() == Some("btrfs"))
         })

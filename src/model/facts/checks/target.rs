@@ -66,7 +66,10 @@ impl Facts {
             name: id.to_string(),
             volume: Some(id.clone()),
             filesystem,
-            uuid: facts.fs_uuid.clone().or_else(|| device.fs_uuid.clone()),
+            uuid: facts
+                .fs_uuid
+                .clone()
+                .or_else(|| self.device_uuid(name).cloned()),
             device: name.clone(),
             dev: device.dev,
             members: members(inventory, device, filesystem),
@@ -104,7 +107,7 @@ impl Facts {
             name: format!("/dev/{name}"),
             volume: None,
             filesystem,
-            uuid: device.fs_uuid.clone(),
+            uuid: self.device_uuid(name).cloned(),
             device: name.to_owned(),
             dev: device.dev,
             members: members(inventory, device, filesystem),

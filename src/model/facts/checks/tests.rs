@@ -75,6 +75,7 @@ pub(crate) fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run
             written: 9,
             kept: 9,
         },
+        filesystem_uuid: None,
     })
 }
 

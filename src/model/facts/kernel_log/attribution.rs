@@ -6,11 +6,14 @@
 
 use jiff::Timestamp;
 
-use crate::model::block::{BlockDevice, Layer};
-use crate::model::facts::Facts;
+use crate::model::block::{BlockDevice, Layer, LayerState};
+use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::Subject;
+use crate::model::graph::extents::may_contain_sector;
 use crate::model::ids::DriveId;
+use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::{DeviceName, Event, Line};
+use crate::model::volume::VolumeFacts;
 
 /// The subjects of an event.
 pub(super) enum Attribution {
@@ -18,8 +21,9 @@ pub(super) enum Attribution {
     /// The subject is unknown, but may be found soon.
     Deferred,
     Unattributed,
-    /// The device belongs to a filesystem check: the check reports the event.
-    OwnCheck,
+    /// The device belongs to a filesystem check, which reports the event itself, or is no drive and
+    /// carries no volume.
+    Ignored,
 }
 
 impl Facts {
@@ -35,12 +39,21 @@ impl Facts {
             .names
             .is_check_device(&event.device, event.first.time)
         {
-            return Attribution::OwnCheck;
+            return Attribution::Ignored;
         }
         if !event.class.is_filesystem_class()
             && let Some(drive) = names().find_map(|name| self.drive_by_name(name, event.first.time))
         {
-            return Attribution::Subjects(vec![Subject::Drive(drive.clone())]);
+            let mut subjects = vec![Subject::Drive(drive.clone())];
+            // A volume inherits the failed sectors of its drive. A software device that the
+            // configuration admits as a drive also reports errors without a sector.
+            if event.sectors.is_empty()
+                && names().any(is_software_device)
+                && !names().any(|name| self.is_about_former_device(name, event))
+            {
+                subjects.extend(self.volumes_depending_on(names(), event));
+            }
+            return Attribution::Subjects(subjects);
         }
         if self.mount_table().is_none() {
             return Attribution::Deferred;
@@ -64,11 +77,19 @@ impl Facts {
             DeviceName::FilesystemId(uuid) => Some(uuid.as_str()),
             _ => None,
         });
-        let former = |name: &DeviceName| matches!(name, DeviceName::Block(name) if self.kernel.attached_at.get(name).is_some_and(|came| event.last.time < *came));
-        if event.class.is_filesystem_class() && names().any(former) {
-            return Attribution::Unattributed;
+        if names().any(|name| self.is_about_former_device(name, event)) {
+            if event.class.is_filesystem_class() {
+                return Attribution::Unattributed;
+            }
+            // The names of loops are reused at once.
+            if names().any(is_software_device) {
+                return Attribution::Ignored;
+            }
         }
-        let volumes = self.volumes_on(device, names(), uuid);
+        let mut volumes = self.volumes_on(device, names(), uuid);
+        if volumes.is_empty() && !event.class.is_filesystem_class() {
+            volumes = self.volumes_depending_on(names(), event);
+        }
         let (volumes, others): (Vec<Subject>, Vec<Subject>) =
             volumes.into_iter().partition(|volume| {
                 !event.class.is_filesystem_class() || self.may_originate_from(volume, &event.last)
@@ -80,20 +101,82 @@ impl Facts {
         if !volumes.is_empty() {
             return Attribution::Subjects(volumes);
         }
-        // Mapped devices are created at the moment of their first use: the next scan may find the
-        // device, or its volume.
-        let unknown = device.is_none()
-            && names()
-                .any(|name| matches!(name, DeviceName::Block(name) if name.starts_with("dm-")));
-        if (event.class.is_filesystem_class() || unknown) && !self.mount_lag_elapsed(since, now) {
+        // Mapped and software devices are created at the moment of their first use: the next scan may
+        // find the device, or its volume.
+        let is_mapped =
+            |name: &DeviceName| matches!(name, DeviceName::Block(name) if name.starts_with("dm-"));
+        let is_software = names().any(is_software_device);
+        let is_new = is_software || device.is_none() && names().any(is_mapped);
+        if (event.class.is_filesystem_class() || is_new) && !self.mount_lag_elapsed(since, now) {
             return Attribution::Deferred;
         }
         match device {
-            Some(device) if !is_unmonitored(device) => {
+            Some(device) if !is_unmonitored(device) || self.carries_volume(&device.name) => {
                 Attribution::Subjects(vec![Subject::Device(device.name.clone())])
             }
+            _ if is_software && !event.class.is_filesystem_class() => Attribution::Ignored,
             _ => Attribution::Unattributed,
         }
+    }
+
+    /// Another device has got the name since the event.
+    fn is_about_former_device(&self, name: &DeviceName, event: &Event) -> bool {
+        let DeviceName::Block(name) = name else {
+            return false;
+        };
+        let attached = self.kernel.attached_at.get(name);
+        attached.is_some_and(|attached| event.last.time < *attached)
+    }
+
+    fn carries_volume(&self, device: &String) -> bool {
+        let mut volumes = self.volumes.values();
+        volumes.any(|known| known.facts.devices.contains(device))
+    }
+
+    /// Volumes that are lost with a device that is no drive: those above it, if no redundancy is in
+    /// between and the event's sectors are theirs.
+    fn volumes_depending_on<'a>(
+        &self,
+        names: impl Iterator<Item = &'a DeviceName>,
+        event: &Event,
+    ) -> Vec<Subject> {
+        let Some(inventory) = self.inventory() else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for name in names {
+            let DeviceName::Block(name) = name else {
+                continue;
+            };
+            let is_hit = |known: &&KnownVolume| {
+                let facts = &known.facts;
+                let inside = |sector: &u64| {
+                    may_contain_sector(inventory, &self.layers, facts, name, *sector)
+                };
+                facts.devices.contains(name)
+                    && !self.has_redundancy(facts)
+                    && (event.sectors.is_empty() || event.sectors.iter().any(inside))
+            };
+            let volumes = self.volumes.values().filter(is_hit);
+            found.extend(volumes.map(|known| Subject::Volume(known.facts.id.clone())));
+        }
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// Whether an array or a btrfs of several devices is below the volume.
+    fn has_redundancy(&self, volume: &VolumeFacts) -> bool {
+        let is_array = |name: &String| {
+            self.device(name)
+                .is_some_and(|device| matches!(device.layer, Layer::Md { .. }))
+                || matches!(self.layer_state(name), Some(LayerState::DmRaid { .. }))
+        };
+        let btrfs = volume
+            .device
+            .as_ref()
+            .and_then(|name| self.inventory()?.btrfs_of(name));
+        volume.devices.iter().any(is_array) || btrfs.is_some_and(|fs| fs.devices.len() > 1)
     }
 
     /// Whether the name is a drive's device, or a partition of one.
@@ -191,8 +274,13 @@ pub(super) fn path_controller(path: &str) -> Option<String> {
     numbers.then(|| format!("nvme{controller}"))
 }
 
+/// A loop, nbd, rbd, drbd or zram device: a drive only where the configuration admits it as one.
+fn is_software_device(name: &DeviceName) -> bool {
+    matches!(name, DeviceName::Block(name) if device_name::is_software_device(name))
+}
+
 /// Optical, memory and unsupported devices: nothing is reported under their own names. Errors of a
-/// loop device that carries a volume are reported for the volume.
+/// software device that carries a volume are reported for the volume.
 fn is_unmonitored(device: &BlockDevice) -> bool {
     matches!(device.layer, Layer::Other | Layer::Loop { .. }) && device.drive.is_none()
 }

@@ -67,7 +67,7 @@ impl Facts {
             Attribution::Subjects(subjects) => Some(self.record_event(subjects, event)),
             Attribution::Deferred => None,
             Attribution::Unattributed => Some(self.count_unattributed(event)),
-            Attribution::OwnCheck => Some(Urgency::Nothing),
+            Attribution::Ignored => Some(Urgency::Nothing),
         }
     }
 

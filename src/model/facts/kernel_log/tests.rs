@@ -1,4 +1,5 @@
 mod notices_and_gaps;
+mod software_devices;
 
 use super::attribution::path_controller;
 use super::*;
@@ -6,6 +7,7 @@ use crate::model::block::Layer;
 use crate::model::fixture::*;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel_log::event::NameAssignment;
+use crate::model::reason::Reason;
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
 fn cursor(counted_to: u64) -> Cursor {

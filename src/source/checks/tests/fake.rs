@@ -314,6 +314,7 @@ fn run(mode: Mode, duration: Duration, end: Termination) -> Run {
         peak_memory: 0,
         command: "e2fsck -fn".to_owned(),
         output: CheckerOutput::default(),
+        filesystem_uuid: None,
     }
 }
 

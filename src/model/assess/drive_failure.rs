@@ -1,0 +1,90 @@
+//! Findings of a volume that follow from the failure of a drive below it. They are announced once, as
+//! DriveFailing.
+
+use std::collections::BTreeMap;
+
+use crate::model::assess::text::{join_limited, truncate};
+use crate::model::assess::{DriveFailure, MAX_MESSAGE};
+use crate::model::facts::KnownVolume;
+use crate::model::finding::{Severity, Verdict};
+use crate::model::ids::DriveId;
+use crate::model::reason::Reason;
+
+/// Findings of a drive that make reads and writes fail or wait. Wear or heat does not.
+const CAUSES: [Reason; 11] = [
+    Reason::DriveMissing,
+    Reason::DriveOffline,
+    Reason::RaidMemberFailed,
+    Reason::MediaErrors,
+    Reason::IoErrors,
+    Reason::IoTimeouts,
+    Reason::ControllerResets,
+    Reason::LinkErrors,
+    Reason::PendingSectors,
+    Reason::DriveReadOnly,
+    Reason::ProbeTimeout,
+];
+
+/// What such a failure does to a volume. Corruption is another matter: it outlasts the drive.
+const CONSEQUENCES: [Reason; 10] = [
+    Reason::DeviceMissing,
+    Reason::NotAccessible,
+    Reason::ReadOnly,
+    Reason::FilesystemErrors,
+    Reason::FilesystemShutdown,
+    Reason::IoErrors,
+    Reason::IoStalled,
+    Reason::ProbeTimeout,
+    Reason::RaidDegraded,
+    Reason::PathsDegraded,
+];
+
+/// The verdicts on one volume, each with the severity of the active finding.
+pub(super) type Verdicts = Vec<(Reason, Option<Verdict>, Option<Severity>)>;
+
+/// Marks the findings that follow from the failure of a drive, and gives DriveFailing the severity of
+/// the worst of them: it announces them all.
+pub(super) fn mark(
+    verdicts: &mut Verdicts,
+    known: &KnownVolume,
+    failing: &BTreeMap<DriveId, DriveFailure>,
+) {
+    let is_cause = |id: &DriveId| {
+        failing
+            .get(id)
+            .is_some_and(|failure| failure.reasons.iter().any(|it| CAUSES.contains(it)))
+    };
+    if !known.facts.drive_ids.iter().any(is_cause) {
+        return;
+    }
+    let mut worst = Severity::Info;
+    let mut present = Vec::new();
+    for (reason, verdict, active) in verdicts.iter_mut() {
+        if !CONSEQUENCES.contains(reason) {
+            continue;
+        }
+        let severity = match verdict {
+            Some(Verdict::Raised(raised)) => {
+                raised.of_drive_failure = true;
+                Some(raised.severity)
+            }
+            Some(Verdict::Clear) => None,
+            Some(Verdict::Unknown { .. }) | None => *active,
+        };
+        if let Some(severity) = severity {
+            worst = worst.max(severity);
+            present.push(*reason);
+        }
+    }
+    let failing = verdicts
+        .iter_mut()
+        .find(|(reason, ..)| *reason == Reason::DriveFailing);
+    if let Some((_, Some(Verdict::Raised(raised)), _)) = failing {
+        raised.of_drive_failure = true;
+        raised.severity = raised.severity.max(worst);
+        if !present.is_empty() {
+            let message = format!("{}; it also has {}", raised.message, join_limited(present));
+            raised.message = truncate(&message, MAX_MESSAGE);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Drives that md has taken out of an array, and that answer all the same.
+
+use jiff::Timestamp;
+
+use crate::model::assess::errors::{log_evidence, name};
+use crate::model::assess::reason_rules::{Context, DriveInput};
+use crate::model::assess::text::{SUSPECT, evidence, join_limited, raised, unknown};
+use crate::model::block::{BlockDevice, Inventory, Layer, LayerState, MdState};
+use crate::model::facts::Facts;
+use crate::model::finding::{Evidence, Subject, Verdict};
+use crate::model::ids::DriveId;
+use crate::model::kernel_log::event::Class;
+use crate::model::observation::Observation;
+
+/// An array runs without the drive. Sources: `faulty` in md's sysfs (Documentation/admin-guide/md.rst,
+/// dev-XXX/state), or the superblock of an array that runs degraded and has no such member. SUSPECT:
+/// md also drops a drive after one failed write, or on request. Clears when the array has the drive
+/// again, is complete without it, or no longer lists it.
+pub(crate) fn failed(input: &DriveInput) -> Option<Verdict> {
+    let (Context { facts, .. }, known) = (input.context, input.known);
+    if known.missing_since.is_some() {
+        // Reported by DriveMissing.
+        return Some(Verdict::Clear);
+    }
+    if let Some(error) = facts.inventory.error() {
+        return unknown(error);
+    }
+    let inventory = facts.inventory.value()?;
+    let id = &known.facts.id;
+    let (mut arrays, mut proof) = (Vec::new(), Vec::new());
+    let mut undecided = None;
+    for array in inventory.devices.values().filter(|device| is_md(device)) {
+        let Some(layer) = facts.layers.get(&array.name) else {
+            continue;
+        };
+        let Some(LayerState::Md(md)) = layer.state.last_known() else {
+            continue;
+        };
+        let losses = losses(inventory, array, md, id);
+        if losses.is_empty() {
+            continue;
+        }
+        match layer.state.observation() {
+            Observation::Ok { at, .. } => {
+                arrays.push(format!("{} ({})", array.name, md.level));
+                proof.extend(
+                    losses
+                        .iter()
+                        .map(|loss| loss.evidence(&array.name, md, *at)),
+                );
+            }
+            Observation::Failed { error, .. } => {
+                undecided.get_or_insert(format!("state of {}: {error}", array.name));
+            }
+            Observation::Unavailable => {}
+        }
+    }
+    if arrays.is_empty() {
+        return undecided.map_or(Some(Verdict::Clear), unknown);
+    }
+    proof.extend(md_records(facts, id));
+    let message = format!(
+        "md has taken {} out of {}",
+        name(known),
+        join_limited(arrays)
+    );
+    let clears = "the array has the drive again, is complete without it, or no longer lists it";
+    raised(SUSPECT, message, proof, clears, None)
+}
+
+fn is_md(device: &BlockDevice) -> bool {
+    matches!(device.layer, Layer::Md { .. })
+}
+
+/// How an array runs without a device of the drive.
+enum Loss<'a> {
+    Faulty { device: &'a str, state: &'a str },
+    Absent { device: &'a BlockDevice },
+}
+
+impl Loss<'_> {
+    fn evidence(&self, array: &str, md: &MdState, at: Timestamp) -> Evidence {
+        match self {
+            Loss::Faulty { device, state } => {
+                let file = format!("/sys/block/{array}/md/dev-{device}/state");
+                evidence(file, at, state)
+            }
+            Loss::Absent { device } => {
+                let uuid = device.fs_uuid.as_deref().unwrap_or_default();
+                let text = format!(
+                    "degraded {} without {}, whose superblock is of this array ({uuid})",
+                    md.degraded, device.name
+                );
+                evidence(format!("/sys/block/{array}/md"), at, text)
+            }
+        }
+    }
+}
+
+fn losses<'a>(
+    inventory: &'a Inventory,
+    array: &BlockDevice,
+    md: &'a MdState,
+    drive: &DriveId,
+) -> Vec<Loss<'a>> {
+    // A member over several drives blames none of them.
+    let is_on_drive = |device: &str| {
+        let drives = inventory.drives_below(device);
+        drives.len() == 1 && drives.contains(drive)
+    };
+    let is_faulty = |state: &str| state.split(',').any(|word| word.trim() == "faulty");
+    let faulty = md
+        .members
+        .iter()
+        .filter(|member| is_faulty(&member.state) && is_on_drive(&member.device))
+        .map(|member| Loss::Faulty {
+            device: &member.device,
+            state: &member.state,
+        });
+    let absent = absent_members(inventory, array, md)
+        .into_iter()
+        .filter(|device| is_on_drive(&device.name))
+        .map(|device| Loss::Absent { device });
+    faulty.chain(absent).collect()
+}
+
+/// Devices with the array's superblock that a degraded array does not list. All members have the
+/// array's UUID as ID_FS_UUID.
+fn absent_members<'a>(
+    inventory: &'a Inventory,
+    array: &BlockDevice,
+    md: &MdState,
+) -> Vec<&'a BlockDevice> {
+    if md.degraded == 0 {
+        return Vec::new();
+    }
+    let listed = |name: &String| {
+        array.underlying.contains(name) || md.members.iter().any(|member| member.device == *name)
+    };
+    let has_superblock = |device: &&BlockDevice| {
+        device.fs_type.as_deref() == Some("linux_raid_member") && device.fs_uuid.is_some()
+    };
+    let members = || inventory.devices.values().filter(has_superblock);
+    let uuid = members()
+        .find(|device| listed(&device.name))
+        .and_then(|device| device.fs_uuid.as_ref());
+    members()
+        .filter(|device| uuid.is_some() && device.fs_uuid.as_ref() == uuid)
+        .filter(|device| !listed(&device.name))
+        .collect()
+}
+
+/// `md/raid1:md0: Disk failure on sdb1, disabling device.`
+fn md_records(facts: &Facts, drive: &DriveId) -> Vec<Evidence> {
+    let tally = facts.tally(&Subject::Drive(drive.clone()), Class::Removed);
+    let records = tally.map(log_evidence).unwrap_or_default();
+    records
+        .into_iter()
+        .filter(|record| record.text.starts_with("md/"))
+        .collect()
+}

@@ -1,0 +1,295 @@
+//! Corruption of filesystems that are unmounted, mounted again, repaired, or without a UUID in udev's
+//! database.
+
+use std::sync::Arc;
+
+use crate::model::block::Layer;
+use crate::model::check::{CheckVerdict, Filesystem, Mode, Run, RunResult, Weight};
+use crate::model::counters::{CounterDevice, CounterReading};
+use crate::model::facts::checks::tests::{checked, flaw, request, run};
+use crate::model::facts::checks::{CheckRequest, RequestedTarget};
+use crate::model::finding::Subject;
+use crate::model::fixture::*;
+use crate::model::kernel_log::event::{Batch, Class, Cursor, Event, Line, LineOrigin};
+use crate::model::observation::Observation;
+use crate::model::reason::Reason;
+use crate::model::source_update::SourceUpdate;
+use crate::model::superblock::{ExtState, Superblock};
+
+const DAY: i64 = 24 * 3600;
+
+/// An unmounted loop device; `udev`: with a record in udev's database.
+fn unmounted(udev: bool, uuid: Option<&str>) -> TestHost {
+    let layer = Layer::Loop {
+        backing_file: Some("/a.img".into()),
+    };
+    let mut device = device("loop5", "7:5", layer, &[]);
+    device.has_udev_record = udev;
+    device.fs_uuid = uuid.map(str::to_owned);
+    let mut world = TestHost::default().with(device);
+    world.read_all(0);
+    world
+}
+
+fn mount(mut world: TestHost, second: i64) -> TestHost {
+    world = world.mounted("7:5", "/", "/mnt", "ext4", "/dev/loop5");
+    world.read_mounts(second);
+    world
+}
+
+fn umount(world: &mut TestHost, second: i64) {
+    world.umount("/mnt");
+    world.read_mounts(second);
+}
+
+fn superblock(world: &mut TestHost, uuid: &str, errors: u32, second: i64) {
+    let found = Superblock {
+        fs_type: "ext4".into(),
+        uuid: uuid.into(),
+        ext: Some(ExtState {
+            is_clean: errors == 0,
+            errors,
+        }),
+    };
+    world.apply(
+        SourceUpdate::Superblock {
+            device: "loop5".into(),
+            dev: "7:5".parse().unwrap(),
+            superblock: Observation::ok(at(second), Some(found)),
+        },
+        second,
+    );
+}
+
+fn of_device() -> CheckRequest {
+    CheckRequest {
+        filesystem: Some(Filesystem::Ext4),
+        ..request(RequestedTarget::Device("loop5".into()))
+    }
+}
+
+fn check(world: &mut TestHost, verdict: CheckVerdict, uuid: Option<&str>, second: i64) {
+    let (result, problems) = match verdict {
+        CheckVerdict::Clean => (RunResult::Clean, Vec::new()),
+        _ => (RunResult::Findings, vec![flaw(Weight::Damage)]),
+    };
+    let run = Run {
+        filesystem_uuid: uuid.map(str::to_owned),
+        started: at(second),
+        ..(*run(Mode::Unmounted, result, problems)).clone()
+    };
+    checked(world, of_device(), verdict, Arc::new(run), second);
+}
+
+fn kernel_reports(world: &mut TestHost, seq: u64, second: i64) {
+    let said = Line {
+        time: at(second),
+        text: "EXT4-fs error (device loop5): ext4_lookup:1855: inode #2: deleted inode referenced"
+            .into(),
+        origin: LineOrigin::KernelLog,
+    };
+    let event = Event {
+        seq,
+        first: said.clone(),
+        last: said,
+        ..event(Class::FsCorruption, "loop5", at(second), &[])
+    };
+    let batch = Batch {
+        cursor: Cursor {
+            boot_id: "boot".into(),
+            counted_to: Some(seq),
+            reread_from: seq + 1,
+            lost: 0,
+        },
+        events: vec![event],
+        name_assignments: Vec::new(),
+        is_backlog: false,
+    };
+    world.apply(SourceUpdate::KernelLog(batch), second);
+}
+
+fn corrupted(world: &mut TestHost, second: i64) -> Vec<String> {
+    world.judge(second);
+    let active = world.active.iter();
+    active
+        .filter(|((_, reason), _)| *reason == Reason::FilesystemCorrupted)
+        .map(|((subject, _), severity)| format!("{subject} {severity:?}"))
+        .collect()
+}
+
+const NONE: [&str; 0] = [];
+
+#[test]
+fn without_udev_a_check_of_an_unmounted_device_is_a_finding_of_it_and_of_its_volume() {
+    let mut world = unmounted(false, None);
+    superblock(&mut world, "u", 0, 1);
+    check(&mut world, CheckVerdict::Corrupted, Some("u"), 10);
+    assert_eq!(corrupted(&mut world, 12), ["dev:loop5 Bad"]);
+    let mut world = mount(world, 20);
+    assert_eq!(
+        corrupted(&mut world, 20),
+        ["dev:loop5 Bad"],
+        "until its superblock is read again, it may be another filesystem"
+    );
+    superblock(&mut world, "u", 0, 21);
+    assert_eq!(corrupted(&mut world, 21), ["mnt:/mnt Bad"]);
+    umount(&mut world, 30);
+    assert_eq!(corrupted(&mut world, 40), ["dev:loop5 Bad"]);
+    let mut world = mount(world, 50);
+    superblock(&mut world, "new", 0, 51);
+    assert_eq!(corrupted(&mut world, 60), NONE);
+}
+
+#[test]
+fn a_check_names_the_filesystem_that_it_read() {
+    // Made after the last reading of the superblock, or never read.
+    for known in [Some("old"), None] {
+        let mut world = unmounted(false, None);
+        if let Some(uuid) = known {
+            superblock(&mut world, uuid, 0, 1);
+        }
+        check(&mut world, CheckVerdict::Corrupted, Some("u"), 10);
+        assert_eq!(corrupted(&mut world, 12), ["dev:loop5 Bad"], "{known:?}");
+        check(&mut world, CheckVerdict::Clean, Some("u"), 20);
+        assert_eq!(corrupted(&mut world, 22), NONE, "{known:?}");
+    }
+}
+
+/// Reported while mounted, and now unmounted.
+fn reported(udev: bool) -> TestHost {
+    let mut world = unmounted(udev, udev.then_some("u"));
+    if !udev {
+        superblock(&mut world, "u", 0, 1);
+    }
+    let mut world = mount(world, 5);
+    if !udev {
+        superblock(&mut world, "u", 0, 6);
+    }
+    kernel_reports(&mut world, 1, 10);
+    let id = if udev { "fs:u" } else { "mnt:/mnt" };
+    assert_eq!(corrupted(&mut world, 11), [format!("{id} Bad")]);
+    umount(&mut world, 20);
+    world
+}
+
+#[test]
+fn the_kernels_report_outlives_an_unmount_and_a_long_quiet_time() {
+    for (udev, id) in [(true, "fs:u"), (false, "mnt:/mnt")] {
+        let mut world = reported(udev);
+        assert_eq!(corrupted(&mut world, 30), ["dev:loop5 Bad"]);
+        assert_eq!(corrupted(&mut world, 300 * DAY), ["dev:loop5 Bad"]);
+        let policy = world.policy.errors.clone();
+        world.facts.forget_errors(&policy, at(300 * DAY));
+        let mut world = mount(world, 300 * DAY + 10);
+        if !udev {
+            superblock(&mut world, "u", 1, 300 * DAY + 11);
+        }
+        assert_eq!(corrupted(&mut world, 300 * DAY + 12), [format!("{id} Bad")]);
+    }
+}
+
+#[test]
+fn a_clean_check_of_the_unmounted_filesystem_clears_the_kernels_report() {
+    for udev in [true, false] {
+        let mut world = reported(udev);
+        corrupted(&mut world, 30);
+        check(&mut world, CheckVerdict::Clean, Some("u"), 40);
+        assert_eq!(corrupted(&mut world, 42), NONE);
+        let mut world = mount(world, 50);
+        superblock(&mut world, "u", 0, 51);
+        assert_eq!(corrupted(&mut world, 52), NONE);
+    }
+}
+
+#[test]
+fn a_new_filesystem_has_no_report() {
+    let mut world = reported(true);
+    corrupted(&mut world, 30);
+    world.inventory.devices.get_mut("loop5").unwrap().fs_uuid = Some("new".into());
+    world.scan(40);
+    assert_eq!(corrupted(&mut world, 41), NONE);
+    let mut world = mount(world, 50);
+    assert_eq!(corrupted(&mut world, 51), NONE);
+}
+
+#[test]
+fn a_staged_volume_with_a_new_filesystem_has_no_report_of_the_former_one() {
+    let mut world = unmounted(true, Some("u")).csi("d", "h", Some("/mnt"), &[]);
+    world.read_all(1);
+    let mut world = mount(world, 5);
+    kernel_reports(&mut world, 1, 10);
+    assert_eq!(corrupted(&mut world, 11), ["csi:d/h Bad"]);
+    umount(&mut world, 20);
+    assert_eq!(corrupted(&mut world, 21), ["dev:loop5 Bad"]);
+    let mut same = mount(world.clone(), 30);
+    assert_eq!(corrupted(&mut same, 31), ["csi:d/h Bad"]);
+    world.inventory.devices.get_mut("loop5").unwrap().fs_uuid = Some("new".into());
+    world.scan(40);
+    let mut world = mount(world, 50);
+    assert_eq!(corrupted(&mut world, 51), NONE);
+}
+
+#[test]
+fn a_clean_superblock_without_errors_clears_and_one_with_errors_does_not() {
+    let mut world = reported(false);
+    superblock(&mut world, "u", 1, 30);
+    assert_eq!(corrupted(&mut world, 31), ["dev:loop5 Bad"]);
+    superblock(&mut world, "u", 0, 40);
+    assert_eq!(corrupted(&mut world, 41), NONE);
+}
+
+fn errors_count(world: &mut TestHost, value: u64, second: i64) {
+    let reading = CounterReading {
+        device: CounterDevice::Block("loop5".into()),
+        source: "ext4".into(),
+        file: "/sys/fs/ext4/loop5".into(),
+        values: [("errors_count".to_owned(), value)].into(),
+        details: Default::default(),
+    };
+    world.apply(
+        SourceUpdate::Counters(Observation::ok(at(second), vec![reading])),
+        second,
+    );
+}
+
+#[test]
+fn a_count_of_no_errors_clears_only_after_a_later_mount() {
+    let mut world = mount(unmounted(true, Some("u")), 5);
+    errors_count(&mut world, 0, 6);
+    kernel_reports(&mut world, 1, 10);
+    errors_count(&mut world, 0, 11);
+    assert_eq!(corrupted(&mut world, 12), ["fs:u Bad"]);
+    // Unmounted before the error was read from the counter.
+    for (repaired, expected) in [(false, vec!["fs:u Bad"]), (true, vec![])] {
+        let mut world = world.clone();
+        umount(&mut world, 20);
+        let policy = world.policy.errors.clone();
+        world.read_all(40);
+        world.facts.forget_errors(&policy, at(40));
+        corrupted(&mut world, 40);
+        let mut world = mount(world, 50);
+        errors_count(&mut world, u64::from(!repaired), 60);
+        assert_eq!(corrupted(&mut world, 61), expected, "{repaired}");
+    }
+}
+
+#[test]
+fn an_acknowledgement_clears_only_after_an_unmount() {
+    let mut world = mount(unmounted(true, Some("u")), 5);
+    kernel_reports(&mut world, 1, 10);
+    let subject = Subject::Volume(volume("fs:u"));
+    world.facts.acknowledge_corruption(&subject);
+    assert_eq!(corrupted(&mut world, 12), ["fs:u Bad"]);
+    umount(&mut world, 20);
+    let mut unmounted = world.clone();
+    corrupted(&mut unmounted, 25);
+    let device = Subject::Device("loop5".into());
+    unmounted.facts.acknowledge_corruption(&device);
+    assert_eq!(corrupted(&mut unmounted, 26), NONE);
+    let mut world = mount(world, 30);
+    assert_eq!(corrupted(&mut world, 31), ["fs:u Bad"]);
+    world.facts.acknowledge_corruption(&subject);
+    assert_eq!(corrupted(&mut world, 32), NONE);
+    kernel_reports(&mut world, 2, 40);
+    assert_eq!(corrupted(&mut world, 41), ["fs:u Bad"]);
+}

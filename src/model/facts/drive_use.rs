@@ -1,0 +1,144 @@
+//! What uses a drive besides volumes, arrays and mappings: swap, and pools (ZFS, Ceph, bcachefs…) of
+//! which the kernel shows no holder.
+//!
+//! In: the inventory, the I/O counters. Out: the signatures on a drive, and its use at the moment of
+//! its removal. Reads prove no use: every scan for signatures reads.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::model::block::Inventory;
+use crate::model::drive::{DriveFacts, Transport};
+use crate::model::facts::disk_io::DiskIo;
+use crate::model::facts::{KnownDrive, elapsed};
+use crate::model::kernel_log::device_name::whole_disk;
+
+/// A pool that is in use writes far more often than once in this time.
+pub(crate) const RECENT_WRITES: Duration = Duration::from_secs(3600);
+/// The counters are read at intervals: writes before an unmount are counted after it.
+const RELEASE_LAG: Duration = Duration::from_secs(60);
+
+/// A signature that udev's blkid found on a drive or on a partition of it. A wiped array may leave
+/// one: it proves no use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberSignature {
+    /// Kernel name.
+    pub device: String,
+    /// `zfs_member`, `LVM2_member`, `swap`…
+    pub fs_type: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LastUse {
+    /// The kernel still lists its swap device after the removal.
+    Swap { path: String, at: Timestamp },
+    /// The last growth of its written sectors, and the line of /proc/diskstats.
+    Writes { at: Timestamp, line: String },
+}
+
+impl MemberSignature {
+    /// The owner of the signature, for people.
+    pub(crate) fn owner(&self) -> &str {
+        match self.fs_type.as_str() {
+            "zfs_member" => "ZFS",
+            "ceph_bluestore" => "Ceph",
+            "LVM2_member" | "LVM1_member" => "LVM",
+            "linux_raid_member" => "md",
+            "crypto_LUKS" => "LUKS",
+            other => other,
+        }
+    }
+
+    /// While such a member is in use, sysfs shows what holds it.
+    fn has_holder_in_use(&self) -> bool {
+        matches!(
+            self.fs_type.as_str(),
+            "linux_raid_member" | "crypto_LUKS" | "LVM2_member" | "bcache"
+        )
+    }
+}
+
+/// Signatures of members on the drive, by device. A filesystem of its own is none: unmounted, it is
+/// not in use.
+pub(super) fn signatures(inventory: &Inventory, drive: &DriveFacts) -> Vec<MemberSignature> {
+    let devices = inventory
+        .devices
+        .values()
+        .filter(|device| is_part_of(&device.name, drive));
+    let is_member = |usage: Option<&str>, fs_type: &str| {
+        // blkid counts members of ZFS and bcachefs as filesystems (libblkid/src/superblocks).
+        matches!(usage, Some("raid" | "crypto" | "other"))
+            || matches!(
+                fs_type,
+                "zfs_member" | "bcachefs" | "swap" | "LVM2_member" | "drbd" | "ceph_bluestore"
+            )
+    };
+    devices
+        .filter_map(|device| {
+            let fs_type = device.fs_type.clone()?;
+            is_member(device.fs_usage.as_deref(), &fs_type).then(|| MemberSignature {
+                device: device.name.clone(),
+                fs_type,
+            })
+        })
+        .collect()
+}
+
+/// The signatures that may be of something in use. A member that was taken out of its array before
+/// the drive was removed keeps its signature.
+pub(crate) fn unreleased(known: &KnownDrive) -> impl Iterator<Item = &MemberSignature> {
+    let is_released = known.released.is_some();
+    known
+        .signatures
+        .iter()
+        .filter(move |signature| !(is_released && signature.has_holder_in_use()))
+}
+
+/// The use of a drive that was just found missing and had no volume, array or mapping.
+/// `inventory`: the scan that no longer lists it.
+pub(super) fn at_removal(
+    drive: &DriveFacts,
+    signatures: &[MemberSignature],
+    released: Option<Timestamp>,
+    inventory: &Inventory,
+    disk_io: &DiskIo,
+    now: Timestamp,
+) -> Option<LastUse> {
+    let mut swaps = inventory.swaps.iter();
+    // A name that the scan lists is another device's by now.
+    if let Some((_, path)) = swaps
+        .find(|(name, _)| is_part_of(name, drive) && !inventory.devices.contains_key(name.as_str()))
+    {
+        return Some(LastUse::Swap {
+            path: path.clone(),
+            at: now,
+        });
+    }
+    // A stick that was written to is made to be pulled.
+    let portable = drive.removable || matches!(drive.transport, Transport::Usb | Transport::Mmc);
+    if portable && signatures.is_empty() {
+        return None;
+    }
+    let writes = drive
+        .devices
+        .iter()
+        .filter_map(|device| disk_io.last_write(device.dev, &device.name));
+    let (at, line) = writes.max_by_key(|(at, _)| *at)?;
+    let explained = released.is_some_and(|released| elapsed(released, at) <= RELEASE_LAG);
+    (elapsed(at, now) <= RECENT_WRITES && !explained).then(|| LastUse::Writes {
+        at,
+        line: line.to_owned(),
+    })
+}
+
+/// Whether the device is the drive's own, or a partition of it.
+fn is_part_of(device: &str, drive: &DriveFacts) -> bool {
+    let whole = whole_disk(device);
+    drive
+        .devices
+        .iter()
+        .any(|own| own.name == device || own.name == whole)
+}

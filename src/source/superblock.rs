@@ -1,0 +1,102 @@
+//! Superblocks: which filesystem is on a block device of which udev's database has no record.
+//!
+//! In: a device. Out: its `Superblock`. Opens it for reading only, in a worker: a device may not
+//! answer.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use crate::host::block::dev_no;
+use crate::host::root::HostRoot;
+use crate::model::dev::DevNo;
+use crate::model::superblock::{BTRFS_LENGTH, BTRFS_OFFSET, START_LENGTH, Superblock, parse};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SuperblockError {
+    #[error("opening {path}")]
+    Open {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{path} is another device than {dev} now")]
+    Replaced { path: String, dev: DevNo },
+    #[error("reading {path}")]
+    Read {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// None: no filesystem that is known here.
+pub(crate) fn read(
+    root: &HostRoot,
+    device: &str,
+    dev: DevNo,
+) -> Result<Option<Superblock>, SuperblockError> {
+    // In sysfs, `!` replaces the `/` of a name.
+    let path = format!("/dev/{}", device.replace('!', "/"));
+    let open = || {
+        let file = File::open(root.at(&path))?;
+        let number = file.metadata()?.rdev();
+        Ok((file, number))
+    };
+    let (file, number) = open().map_err(|source| SuperblockError::Open {
+        path: path.clone(),
+        source,
+    })?;
+    if dev_no(number) != dev {
+        return Err(SuperblockError::Replaced { path, dev });
+    }
+    read_from(&file).map_err(|source| SuperblockError::Read { path, source })
+}
+
+pub(crate) fn read_from(device: &File) -> io::Result<Option<Superblock>> {
+    let start = read_at(device, 0, START_LENGTH)?;
+    let btrfs = read_at(device, BTRFS_OFFSET, BTRFS_LENGTH)?;
+    Ok(parse(&start, &btrfs))
+}
+
+/// Less at the end of the device.
+fn read_at(device: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let mut filled = 0;
+    while filled < length {
+        match device.read_at(&mut bytes[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_too_small_has_no_superblock_and_others_are_read_at_both_places() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("device");
+        let device = File::create_new(&path).unwrap();
+        device.set_len(100).unwrap();
+        let found = || read_from(&File::open(&path).unwrap()).unwrap();
+        assert_eq!(found(), None);
+        device.set_len(1 << 20).unwrap();
+        device.write_all_at(b"XFSB", 0).unwrap();
+        device.write_all_at(&[0x11; 16], 32).unwrap();
+        assert_eq!(found().unwrap().fs_type, "xfs");
+        device.write_all_at(b"_BHRfS_M", BTRFS_OFFSET + 64).unwrap();
+        device.write_all_at(&[0x22; 16], BTRFS_OFFSET + 32).unwrap();
+        let btrfs = found().unwrap();
+        assert_eq!(
+            (btrfs.fs_type.as_str(), &btrfs.uuid[..9]),
+            ("btrfs", "22222222-")
+        );
+    }
+}
