@@ -36,7 +36,7 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
     }
     let what = describe(&known.facts);
     let (name, id) = (&known.facts.name, &known.facts.id);
-    let (last_seen, left) = (facts.wall_text(known.last_seen), facts.wall_time(since));
+    let (last_seen, left) = (facts.wall_text(known.last_seen), facts.wall_text(since));
     let text = format!("{name} ({id}) was last seen at {last_seen} and is in no scan since {left}");
     let mut proof = vec![evidence("/sys/class/block", since, text)];
     proof.extend(removal_records(facts, known, since));
@@ -79,7 +79,7 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
         }
         (Some(LastUse::Writes { at, line }), _) => {
             proof.push(evidence("/proc/diskstats", *at, line));
-            let last = facts.wall_time(*at);
+            let last = facts.wall_text(*at);
             match owners.as_str() {
                 "" => format!("it was written to until {last}, by an unknown user"),
                 owners => {
