@@ -2,6 +2,7 @@
 //! dropped, also after a panic. The next run removes what a killed run left behind (directory names
 //! contain the process number).
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use diskvitals::model::path::HostPath;
@@ -10,7 +11,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use super::Kubelet;
-use super::tools::{self, run};
+use super::tools::{self, run, succeeds};
 
 const PREFIX: &str = "dvhw-";
 const POD_LOGS: &str = "/var/log/pods";
@@ -89,9 +90,20 @@ impl Testbed {
 
     /// The next free loop device over `image`.
     pub fn attach(&self, image: &Path) -> Disk {
+        let former = loops_with_former_errors();
+        let is_free = |name: &String| {
+            !former.contains(name) && !Path::new(&format!("/sys/block/{name}/loop")).exists()
+        };
+        // Attached at the same moment by another program: the next one.
+        let device = (0..1000)
+            .map(|number| format!("loop{number}"))
+            .filter(is_free)
+            .map(|name| format!("/dev/{name}"))
+            .find(|device| succeeds("/usr/sbin/losetup", &[device, &image]))
+            .expect("a free loop device");
         Disk {
             image: image.to_owned(),
-            device: run("/usr/sbin/losetup", &[&"--find", &"--show", &image]).into(),
+            device: device.into(),
         }
     }
 
@@ -273,4 +285,26 @@ fn detach(device: &Path) {
         Ok(status) if status.success() => {}
         other => eprintln!("detaching {}: {other:?}", device.display()),
     }
+}
+
+/// The kernel limits the rate of its records of new loops, so the log may have errors of a former
+/// loop and nothing that says that the name is another one's now. These names are not used again.
+fn loops_with_former_errors() -> BTreeSet<String> {
+    let mut former = BTreeSet::new();
+    for line in run("/usr/bin/dmesg", &[]).lines() {
+        let Some((_, rest)) = line.split_once("loop") else {
+            continue;
+        };
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        let name = format!("loop{digits}");
+        let is_error = ["error", "I/O", "orrupt", "hutdown", "emount"]
+            .iter()
+            .any(|word| line.contains(word));
+        if line.contains(&format!("{name}: detected capacity change from 0 to")) {
+            former.remove(&name);
+        } else if is_error && !digits.is_empty() {
+            former.insert(name);
+        }
+    }
+    former
 }

@@ -30,6 +30,22 @@ pub fn run(program: &str, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test sets its testbed with the system's own tools"
+)]
+pub fn succeeds(program: &str, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> bool {
+    let mut command = std::process::Command::new(program);
+    for argument in arguments {
+        command.arg(argument.as_ref());
+    }
+    command
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"))
+        .status
+        .success()
+}
+
 pub fn mount_device(device: &Path, fs_type: &str, at: &Path, options: &str) {
     mount_with(device, fs_type, at, MsFlags::empty(), options);
 }

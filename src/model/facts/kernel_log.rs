@@ -19,7 +19,9 @@ use crate::model::facts::{Facts, Urgency, elapsed};
 use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::ids::VolumeId;
 use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally};
-use crate::model::kernel_log::event::{Batch, Class, Cursor, DeviceName, Event, Line};
+use crate::model::kernel_log::event::{
+    Batch, Class, Cursor, DeviceName, Event, Line, NameAssignment,
+};
 use crate::model::policy::ErrorPolicy;
 use crate::model::source_update::{FsErrorNotice, SourceStatus};
 
@@ -207,7 +209,7 @@ impl Facts {
         // unmount was not observed.
         for attached in &batch.name_assignments {
             match attached.is_filesystem {
-                true => self.filesystem_remounted(&attached.name, attached.at),
+                true => self.filesystem_mounted(attached),
                 false => self.device_replaced(&attached.name, attached.at),
             }
         }
@@ -284,11 +286,7 @@ impl Facts {
             if let Some(uuid) = uuid {
                 self.keep_corruption(id, uuid);
             }
-            // On unmount, XFS forgets which metadata is sick, and ext4 may be repaired: what it counts
-            // after the next mount is a new baseline.
-            for source in ["xfs", "ext4"] {
-                self.counters.remove(&(subject.clone(), source.to_owned()));
-            }
+            self.forget_mount_counters(&subject);
         }
         let device = |subject: &Subject| match subject {
             Subject::Device(name) => Some(name.clone()),
@@ -321,6 +319,14 @@ impl Facts {
         }
     }
 
+    /// On unmount, XFS forgets which metadata is sick, and ext4 may be repaired: what it counts after
+    /// the next mount is a new baseline.
+    fn forget_mount_counters(&mut self, subject: &Subject) {
+        for source in ["xfs", "ext4"] {
+            self.counters.remove(&(subject.clone(), source.to_owned()));
+        }
+    }
+
     /// A shutdown and a read-only state last until the unmount.
     fn clear_mount_errors(&mut self, subject: &Subject) {
         let Some(memory) = self.kernel.errors.get_mut(subject) else {
@@ -336,11 +342,24 @@ impl Facts {
         }
     }
 
-    fn filesystem_remounted(&mut self, device: &str, at: Timestamp) {
+    /// The kernel's own record of a mount. An unmount and a mount between two readings of the mount
+    /// table are not visible there.
+    fn filesystem_mounted(&mut self, mounted: &NameAssignment) {
+        let (device, at) = (&mounted.name, mounted.at);
         let name = DeviceName::Block(device.to_owned());
         let mut subjects = self.volumes_on(None, std::iter::once(&name), None);
         subjects.push(Subject::Device(device.to_owned()));
         for subject in subjects {
+            if !mounted.is_remount
+                && let Subject::Volume(id) = &subject
+                && let Some(known) = self.volumes.get_mut(id)
+                && known.mounted_since.values().any(|since| *since < at)
+            {
+                for since in known.mounted_since.values_mut() {
+                    *since = at.max(*since);
+                }
+                self.forget_mount_counters(&subject);
+            }
             let since = |class: Class| {
                 self.tally(&subject, class)
                     .is_some_and(|tally| tally.last.time > at)

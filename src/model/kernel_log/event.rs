@@ -298,6 +298,9 @@ pub struct NameAssignment {
     /// A filesystem was mounted.
     #[serde(rename = "filesystem")]
     pub is_filesystem: bool,
+    /// It was mounted already: only its options changed.
+    #[serde(default, rename = "again")]
+    pub is_remount: bool,
 }
 
 impl NameAssignment {
@@ -382,6 +385,7 @@ mod tests {
             name: name.into(),
             at: at(0),
             is_filesystem: filesystem,
+            is_remount: false,
         };
         let event_of = |class, device: &str| event(class, device, at(0), &[]);
         for (attached, earlier, superseded) in [

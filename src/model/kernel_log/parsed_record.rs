@@ -115,6 +115,8 @@ pub(crate) enum TopologyUpdate {
     DiskAttached,
     /// `XFS (sda1): Mounting V5 Filesystem`
     FilesystemMounted,
+    /// Its options changed.
+    FilesystemRemounted,
     /// `scsi host6: usb-storage 1-2:1.0`
     ScsiHost { host: u32, driver: String },
     /// `ata3: SATA max UDMA/133`

@@ -291,6 +291,7 @@ mod tests {
             name: "sda".into(),
             at: Timestamp::UNIX_EPOCH,
             is_filesystem: false,
+            is_remount: false,
         }];
         let rolled = rollup(
             vec![event(1, "sda", 8), event(3, "sda", 8), event(4, "sda", 8)],
@@ -366,7 +367,7 @@ mod tests {
                 let at = line(seq.cast_signed() * 10, &format!("#{seq}"));
                 (event.seq, event.first, event.last) = (seq, at.clone(), at);
             }
-            let attached: Vec<NameAssignment> = boundaries.into_iter().map(|seq| NameAssignment { seq, name: "sda".into(), at: Timestamp::UNIX_EPOCH, is_filesystem: false }).collect();
+            let attached: Vec<NameAssignment> = boundaries.into_iter().map(|seq| NameAssignment { seq, name: "sda".into(), at: Timestamp::UNIX_EPOCH, is_filesystem: false, is_remount: false }).collect();
             let boundaries = MergeBoundaries { counted_to: counted, name_assignments: &attached };
             let rolled = rollup(events.clone(), boundaries);
             let sum = |events: &[Event], of: fn(&Event) -> u64, counted: bool| events.iter().filter(|event| boundaries.is_counted(event) == counted).map(of).sum::<u64>();

@@ -10,7 +10,9 @@ use crate::model::facts::checks::tests::{checked, flaw, request, run};
 use crate::model::facts::checks::{CheckRequest, RequestedTarget};
 use crate::model::finding::Subject;
 use crate::model::fixture::*;
-use crate::model::kernel_log::event::{Batch, Class, Cursor, Event, Line, LineOrigin};
+use crate::model::kernel_log::event::{
+    Batch, Class, Cursor, Event, Line, LineOrigin, NameAssignment,
+};
 use crate::model::observation::Observation;
 use crate::model::reason::Reason;
 use crate::model::source_update::SourceUpdate;
@@ -270,6 +272,41 @@ fn a_count_of_no_errors_clears_only_after_a_later_mount() {
         let mut world = mount(world, 50);
         errors_count(&mut world, u64::from(!repaired), 60);
         assert_eq!(corrupted(&mut world, 61), expected, "{repaired}");
+    }
+}
+
+#[test]
+fn the_kernels_record_of_a_mount_suffices_where_the_unmount_was_too_short_to_be_observed() {
+    let mut world = mount(unmounted(true, Some("u")), 5);
+    errors_count(&mut world, 0, 6);
+    kernel_reports(&mut world, 1, 10);
+    for (is_remount, errors, expected) in [
+        (false, 0, vec![]),
+        (false, 1, vec!["fs:u Bad"]),
+        (true, 0, vec!["fs:u Bad"]),
+    ] {
+        let mut world = world.clone();
+        let mounted = NameAssignment {
+            seq: 2,
+            name: "loop5".into(),
+            at: at(20),
+            is_filesystem: true,
+            is_remount,
+        };
+        let batch = Batch {
+            cursor: Cursor {
+                boot_id: "boot".into(),
+                counted_to: Some(2),
+                reread_from: 0,
+                lost: 0,
+            },
+            events: Vec::new(),
+            name_assignments: vec![mounted],
+            is_backlog: false,
+        };
+        world.apply(SourceUpdate::KernelLog(batch), 21);
+        errors_count(&mut world, errors, 30);
+        assert_eq!(corrupted(&mut world, 31), expected, "{is_remount}");
     }
 }
 

@@ -246,6 +246,7 @@ fn a_new_mount_ends_a_shutdown_even_if_the_unmount_was_missed() {
         name: "sda1".into(),
         at: at(second),
         is_filesystem: true,
+        is_remount: false,
     };
     let mut world = plain();
     world.apply(
@@ -343,6 +344,7 @@ fn errors_of_the_previous_device_with_a_name_are_not_attributed_to_the_new_one()
         name: "sda1".into(),
         at: at(second),
         is_filesystem: false,
+        is_remount: false,
     };
     let mut world = plain();
     let mut late = batch(vec![corruption_event(

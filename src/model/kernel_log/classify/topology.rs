@@ -18,11 +18,13 @@ impl Classifier {
     ) {
         let parsed = context.parsed;
         match update {
-            TopologyUpdate::DiskAttached | TopologyUpdate::FilesystemMounted => {
+            TopologyUpdate::DiskAttached
+            | TopologyUpdate::FilesystemMounted
+            | TopologyUpdate::FilesystemRemounted => {
                 let (DeviceName::Block(name) | DeviceName::Nvme(name)) = &parsed.device else {
                     return;
                 };
-                let filesystem = *update == TopologyUpdate::FilesystemMounted;
+                let filesystem = *update != TopologyUpdate::DiskAttached;
                 if let Some(DeviceName::Block(host)) = &parsed.other_name
                     && device_name::is_mmc_host(host)
                 {
@@ -42,6 +44,7 @@ impl Classifier {
                     name: name.clone(),
                     at: context.line.time,
                     is_filesystem: filesystem,
+                    is_remount: *update == TopologyUpdate::FilesystemRemounted,
                 });
             }
             TopologyUpdate::ScsiHost { host, driver } => {

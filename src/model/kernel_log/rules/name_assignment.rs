@@ -8,6 +8,8 @@ use crate::model::kernel_log::rule::{DRIVE, Rule, RuleAction};
 const ATTACHED: RuleAction = Record(RecordKind::Topology(TopologyUpdate::DiskAttached));
 const MOUNTED: RuleAction = Record(RecordKind::Topology(TopologyUpdate::FilesystemMounted));
 
+const REMOUNTED: RuleAction = Record(RecordKind::Topology(TopologyUpdate::FilesystemRemounted));
+
 pub(crate) const RULES: &[Rule] = &[
     DRIVE.rule(
         "name-capacity",
@@ -30,7 +32,7 @@ pub(crate) const RULES: &[Rule] = &[
     DRIVE.rule(
         "name-ext4-again",
         "EXT4-fs (<disk>): re-mounted",
-        MOUNTED,
+        REMOUNTED,
         "fs/ext4/super.c ext4_remount(), __ext4_remount(); 3.10-6.18",
     ),
     DRIVE.rule(

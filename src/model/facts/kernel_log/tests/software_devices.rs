@@ -124,6 +124,7 @@ fn an_error_of_a_former_loop_is_not_of_the_volume_on_the_next_one() {
             name: "loop9".into(),
             seq: 2,
             is_filesystem: false,
+            is_remount: false,
             at: at(5),
         };
         let events = vec![numbered(1, event(Class::Io, "loop9", at(1), &[]))];
