@@ -120,8 +120,8 @@ async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_recognized_on_
     })
     .await;
     // The drive returns: another number, the same file.
-    let other = testbed.attach(&testbed.image("other.img", 16 << 20));
-    assert_eq!(other.device, disk.device);
+    let other = testbed.image("other.img", 16 << 20);
+    run("/usr/sbin/losetup", &[&disk.device, &other]);
     let (_served, back) = on_a_server(&testbed, &image);
     assert_ne!(back.device, disk.device);
     run("/usr/sbin/fsck.ext4", &[&"-p", &back.device]);

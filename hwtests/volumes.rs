@@ -398,8 +398,8 @@ async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_und
     );
 
     // Takes the number that the drive had.
-    let other = testbed.attach(&testbed.image("other.img", 16 << 20));
-    assert_eq!(other.device, disk.device);
+    let other = testbed.image("other.img", 16 << 20);
+    run("/usr/sbin/losetup", &[&disk.device, &other]);
     let back = testbed.attach(&image);
     assert_ne!(back.device, disk.device);
     client.cleared(&finding.id, SOON).await;
