@@ -409,7 +409,7 @@ async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_und
         (Presence::Present, back.name())
     );
     assert_eq!(returned.first_seen, drive.first_seen);
-    assert_ne!(client.drive_named(other.name()).await.id, drive.id);
+    assert_ne!(client.drive_named(disk.name()).await.id, drive.id);
     monitor.finish().await;
     daemon.stop().await;
 }
