@@ -21,20 +21,24 @@ const LOSETUP: &str = "/sbin/losetup";
 
 pub type Events = mpsc::UnboundedReceiver<(Instant, wire::WatchEvent)>;
 
+/// A file of 64 MiB with an ext4.
+pub fn ext4_image(dir: &Path) -> anyhow::Result<PathBuf> {
+    let image = dir.join("image");
+    std::fs::File::create(&image)
+        .and_then(|file| file.set_len(64 << 20))
+        .context("making an image")?;
+    let words = ["-q".as_ref(), "-F".as_ref(), image.as_ref()];
+    run("/sbin/mkfs.ext4", &words)?;
+    Ok(image)
+}
+
 pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
         figures.remark("not root: events on Watch were not measured");
         return Ok(());
     }
     let dir = tempfile::tempdir().context("making a folder for the image")?;
-    let image = dir.path().join("image");
-    std::fs::File::create(&image)
-        .and_then(|file| file.set_len(64 << 20))
-        .context("making an image")?;
-    run(
-        "/sbin/mkfs.ext4",
-        &["-q".as_ref(), "-F".as_ref(), image.as_ref()],
-    )?;
+    let image = ext4_image(dir.path())?;
     let mut daemon = program.start(Path::new("/"), "[drives]\nadmit = [\"loop*\"]\n", None)?;
     daemon.wait_settled().await?;
     let mut events = watch(&daemon).await?;

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::daemon::{Daemon, Program};
-use crate::events::{Events, Loop, next, run, watch};
+use crate::events::{Events, Loop, ext4_image, next, run, watch};
 use crate::figures::{Figures, Goal, milliseconds};
 use crate::footprint::process_tree;
 
@@ -29,12 +29,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
         return Ok(());
     }
     let dir = tempfile::tempdir().context("making a folder for the image")?;
-    let image = dir.path().join("image");
-    std::fs::File::create(&image)
-        .and_then(|file| file.set_len(64 << 20))
-        .context("making an image")?;
-    let words = ["-q".as_ref(), "-F".as_ref(), image.as_ref()];
-    run("/sbin/mkfs.ext4", &words)?;
+    let image = ext4_image(dir.path())?;
     let device = Loop::attach(&image)?;
     let points = Points::new(dir.path())?;
     mount(
