@@ -8,21 +8,12 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// Output of `program`; a failure ends the test and shows the output.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test sets its testbed with the system's own tools"
-)]
 pub fn run(program: &str, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
-    let mut command = std::process::Command::new(program);
-    for argument in arguments {
-        command.arg(argument.as_ref());
-    }
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{program}: {error}"));
+    let output = output(program, arguments);
     assert!(
         output.status.success(),
-        "{command:?}: {}\n{}{}",
+        "{program} {:?}: {}\n{}{}",
+        arguments.iter().map(|one| one.as_ref()).collect::<Vec<_>>(),
         output.status,
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
@@ -30,20 +21,19 @@ pub fn run(program: &str, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
+pub fn succeeds(program: &str, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> bool {
+    output(program, arguments).status.success()
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "a test sets its testbed with the system's own tools"
 )]
-pub fn succeeds(program: &str, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> bool {
-    let mut command = std::process::Command::new(program);
-    for argument in arguments {
-        command.arg(argument.as_ref());
-    }
-    command
+fn output(program: &str, arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> std::process::Output {
+    std::process::Command::new(program)
+        .args(arguments.iter().map(|argument| argument.as_ref()))
         .output()
         .unwrap_or_else(|error| panic!("{program}: {error}"))
-        .status
-        .success()
 }
 
 pub fn mount_device(device: &Path, fs_type: &str, at: &Path, options: &str) {
