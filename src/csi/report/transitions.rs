@@ -143,7 +143,7 @@ pub(crate) fn next_baseline(before: &NodeSnapshot, after: &NodeSnapshot) -> Node
         let Some(old) = before.volumes.get(id) else {
             continue;
         };
-        keep_namespaces(&mut volume.pv_uses, old);
+        keep_former_claims(volume, old);
         if volume.is_pending {
             (volume.health, volume.is_pending) = (old.health, old.is_pending);
         }
@@ -151,9 +151,14 @@ pub(crate) fn next_baseline(before: &NodeSnapshot, after: &NodeSnapshot) -> Node
     baseline
 }
 
-/// The claim of a volume stays after its pods were deleted.
-fn keep_namespaces(pv_uses: &mut [PvUse], old: &Volume) {
-    for pv_use in pv_uses {
+/// The claim of a volume stays after its pods were deleted. The kubelet then removes the records
+/// that name the PersistentVolume.
+fn keep_former_claims(volume: &mut Volume, old: &Volume) {
+    if volume.pv_uses.is_empty() {
+        volume.pv_uses.clone_from(&old.pv_uses);
+        volume.name.clone_from(&old.name);
+    }
+    for pv_use in &mut volume.pv_uses {
         let former = old.pv_uses.iter().filter(|old| old.pv == pv_use.pv);
         pv_use
             .namespaces
@@ -478,7 +483,15 @@ impl TransitionDetector<'_> {
     fn display_name<'a>(&'a self, subject: &'a Subject) -> &'a str {
         let known = match subject {
             Subject::Drive(id) => self.after.drives.contains_key(id),
-            Subject::Volume(id) => self.after.volumes.contains_key(id),
+            // The name of its PersistentVolume is kept.
+            Subject::Volume(id) => {
+                let has_claim = |snapshot: &NodeSnapshot| {
+                    let volume = snapshot.volumes.get(id);
+                    volume.map(|volume| !volume.pv_uses.is_empty())
+                };
+                let before = self.before.and_then(has_claim).unwrap_or_default();
+                has_claim(self.after).is_some_and(|now| now || !before)
+            }
             Subject::Device(_) => true,
         };
         match self.before {
@@ -530,14 +543,14 @@ impl TransitionDetector<'_> {
         transitions.extend(targets.into_iter().map(one));
     }
 
-    /// The volume in `snapshot`, with the namespaces in which it was used before.
+    /// The volume in `snapshot`, with the claims that used it before.
     fn volume(&self, snapshot: &NodeSnapshot, subject: &Subject) -> Option<Volume> {
         let Subject::Volume(id) = subject else {
             return None;
         };
         let mut volume = snapshot.volumes.get(id)?.clone();
         if let Some(old) = self.before.and_then(|before| before.volumes.get(id)) {
-            keep_namespaces(&mut volume.pv_uses, old);
+            keep_former_claims(&mut volume, old);
         }
         Some(volume)
     }

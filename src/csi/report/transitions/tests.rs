@@ -260,26 +260,33 @@ fn the_end_of_a_finding_reaches_the_claim_after_its_pod_was_deleted() {
     let left = without_pod.volumes.get_mut("v1").expect("there");
     left.pods.clear();
     left.pv_uses[0].namespaces.clear();
-    assert_eq!(targets(Some(&bad), &without_pod), [""; 0]);
-    let baseline = next_baseline(&bad, &without_pod);
-    let mut over = with_cleared(
-        without_pod.clone(),
-        "0b",
-        &issue(volume("v1"), Severity::Bad),
-        NOW,
-    );
-    over.issues.clear();
-    let claims: Vec<EventTarget> = detect_transitions(Some(&baseline), &over, at(NOW))
-        .into_iter()
-        .map(|transition| transition.target)
-        .filter(|target| matches!(target, EventTarget::Claim(_)))
-        .collect();
-    let namespaces = BTreeSet::from(["shop".to_owned()]);
-    let claim = PvUse {
-        pv: "pv1".into(),
-        namespaces,
-    };
-    assert_eq!(claims, [EventTarget::Claim(claim)]);
+    // As for a volume of ours, whose PersistentVolume only the kubelet's records name.
+    let mut without_pv = without_pod.clone();
+    let left = without_pv.volumes.get_mut("v1").expect("there");
+    left.pv_uses.clear();
+    left.name = "volume v1".into();
+    for unused in [without_pod, without_pv] {
+        assert_eq!(targets(Some(&bad), &unused), [""; 0]);
+        let baseline = next_baseline(&bad, &unused);
+        let mut over = with_cleared(unused, "0b", &issue(volume("v1"), Severity::Bad), NOW);
+        over.issues.clear();
+        let claims: Vec<(EventTarget, bool)> = detect_transitions(Some(&baseline), &over, at(NOW))
+            .into_iter()
+            .map(|transition| {
+                (
+                    transition.target,
+                    transition.note.starts_with("volume pv1:"),
+                )
+            })
+            .filter(|(target, _)| matches!(target, EventTarget::Claim(_)))
+            .collect();
+        let namespaces = BTreeSet::from(["shop".to_owned()]);
+        let claim = PvUse {
+            pv: "pv1".into(),
+            namespaces,
+        };
+        assert_eq!(claims, [(EventTarget::Claim(claim), true)]);
+    }
 }
 
 #[test]
