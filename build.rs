@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "csi/v1/csi.proto",
         "podmon/v1/podmon.proto",
         "pluginregistration/v1/registration.proto",
+        "withdrawal/v1/withdrawal.proto",
     ])?;
     tonic_prost_build::configure().compile_fds(foreign.file_descriptor_set())?;
     // For the test that holds names and numbers against the published ones.

@@ -28,6 +28,8 @@ mod server;
 mod stats;
 mod topology;
 mod validate;
+mod withdraw_command;
+mod withdrawal;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -38,9 +40,10 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::csi::driver_mode::DriverModeError;
 use crate::csi::interposer_mode::InterposerModeError;
 use crate::csi::node_id::{NodeIdError, node_id};
-use crate::csi::options::{Mode, Options, ReportKind};
+use crate::csi::options::{Command, Mode, Options, ReportKind};
 use crate::csi::registrar::{RegistrarError, Registration};
 use crate::csi::report::{ApiServer, ApiSetupError, EnabledReports, ReportTiming, Reporter};
+use crate::csi::withdraw_command::WithdrawError;
 use crate::logging;
 use crate::model::causes::with_causes;
 
@@ -59,7 +62,12 @@ pub mod wire {
         tonic::include_proto!("pluginregistration");
     }
 
-    /// The compiled definitions of all three, without comments (a FileDescriptorSet).
+    /// Generated from proto/withdrawal/v1.
+    pub mod withdrawal {
+        tonic::include_proto!("diskvitals.withdrawal.v1");
+    }
+
+    /// The compiled definitions of all four, without comments (a FileDescriptorSet).
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foreign.bin"));
 }
 
@@ -85,6 +93,8 @@ enum RunError {
     InterposerMode(#[from] InterposerModeError),
     #[error("registering the driver")]
     Registrar(#[from] RegistrarError),
+    #[error(transparent)]
+    Withdraw(#[from] WithdrawError),
 }
 
 /// Runs the shim.
@@ -118,6 +128,10 @@ pub fn main(options: Options) -> ExitCode {
     };
     let status = match ended {
         Ok(()) => ExitCode::SUCCESS,
+        Err(RunError::Withdraw(error)) => {
+            eprintln!("diskvitals-csi: {}", with_causes(&error));
+            ExitCode::from(EXIT_FAILED)
+        }
         Err(error) => {
             tracing::error!(error = with_causes(&error), "diskvitals-csi failed");
             ExitCode::from(EXIT_FAILED)
@@ -137,6 +151,12 @@ async fn run(options: Options) -> Result<(), RunError> {
         }
         tracing::info!("stopping");
     };
+    if let Some(Command::Withdraw(command)) = &options.command {
+        return tokio::select! {
+            withdrawn = withdraw_command::run(command) => Ok(withdrawn?),
+            () = stop => Ok(()),
+        };
+    }
     let reporter = if options.report.is_empty() {
         None
     } else {
@@ -204,6 +224,7 @@ async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
         agent: options.agent.clone(),
         node,
         enabled,
+        withdraw: options.withdraw,
         timing,
         api,
     })

@@ -3,6 +3,7 @@
 //!
 //! In: volume ids. Out: the daemon's volumes and their health as CSI messages.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tonic::{Code, Status};
@@ -16,6 +17,7 @@ use crate::csi::options::HealthApi;
 use crate::csi::topology::Topology;
 use crate::csi::validate::volume_not_found;
 use crate::csi::wire;
+use crate::csi::withdrawal::{Withdrawal, withdrawn_health};
 
 /// How long the daemon's snapshot of the node may lag behind the daemon's own actions.
 const SNAPSHOT_LAG: Duration = Duration::from_secs(5);
@@ -30,11 +32,15 @@ pub(crate) struct Driver {
     /// Whether ListVolumes lists no volumes.
     pub list_nothing: bool,
     pub agent: Agent,
+    pub withdrawal: Arc<Withdrawal>,
 }
 
 impl Driver {
     /// Queries the health of one volume of this driver; NOT_FOUND for an unknown volume.
     pub(crate) async fn query_health(&self, id: &str) -> Result<VolumeHealth, Status> {
+        if self.withdrawal.is_active() {
+            return Ok(withdrawn_health());
+        }
         let health = self
             .agent
             .query(|client| fetch_health(client, self.name.clone(), id.to_owned()))
@@ -80,11 +86,11 @@ impl Driver {
         }
     }
 
-    /// The answer of CSI 1.12, if it is enabled and known.
+    /// The answer of CSI 1.12, if it is enabled, known and not withdrawn.
     pub(crate) fn wire_condition(&self, health: VolumeHealth) -> Option<wire::VolumeCondition> {
         let condition = health
             .condition
-            .filter(|_| self.health_api.includes_condition());
+            .filter(|_| self.health_api.includes_condition() && !self.withdrawal.is_active());
         condition.map(|condition| wire::VolumeCondition {
             abnormal: condition.abnormal,
             message: condition.message,

@@ -25,6 +25,7 @@ use crate::csi::topology::Topology;
 use crate::csi::wire::controller_server::ControllerServer;
 use crate::csi::wire::identity_server::IdentityServer;
 use crate::csi::wire::node_server::NodeServer;
+use crate::csi::withdrawal::{Withdrawal, WithdrawalService};
 use crate::host::listen::ListenError;
 
 /// Time limit for one answer: longer than that of any call to the daemon.
@@ -62,6 +63,7 @@ pub(crate) async fn run(
         controller_publish: options.controller_publish,
         list_nothing: options.list_nothing,
         agent: agent.clone(),
+        withdrawal: Withdrawal::new(options.withdraw),
     });
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -138,6 +140,7 @@ fn build_services(mode: Mode, driver: &Arc<Driver>, reconnector: &Reconnector) -
     let node = NodeServer::new(node).max_decoding_message_size(MAX_MESSAGE_BYTES);
     routes
         .add_service(node)
+        .add_service(WithdrawalService(driver.withdrawal.clone()).server())
         .add_service(podmon_service(driver).server())
 }
 

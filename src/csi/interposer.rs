@@ -49,6 +49,7 @@ use crate::csi::interposer::upstream::{
     CONNECTION_WINDOW, MAX_HEADER_LIST_BYTES, STREAM_WINDOW, Upstream,
 };
 use crate::csi::interposer::upstream_driver::UpstreamDriver;
+use crate::csi::withdrawal::Withdrawal;
 
 /// How long calls may take to finish at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(4);
@@ -61,6 +62,7 @@ pub struct Settings {
     /// The real driver's socket.
     pub upstream: PathBuf,
     pub health_apis: EnabledHealthApis,
+    pub(crate) withdrawal: Arc<Withdrawal>,
     /// Interval between two checks for volumes that bypass the interposer.
     pub bypass_check_interval: Duration,
 }
@@ -70,6 +72,7 @@ impl Settings {
         Settings {
             upstream,
             health_apis,
+            withdrawal: Arc::default(),
             bypass_check_interval: BYPASS_CHECK_INTERVAL,
         }
     }
@@ -100,6 +103,7 @@ impl<W: HealthSource> Interposer<W> {
                 driver,
                 health_source,
                 settings.health_apis,
+                settings.withdrawal,
                 notifier,
             )),
             events,

@@ -22,6 +22,7 @@ use crate::csi::node_id::{NodeIdError, node_id};
 use crate::csi::options::{Endpoint, Options};
 use crate::csi::podmon::{self, Connectivity, ConnectivityStatus, PodmonService};
 use crate::csi::server::{self, MODE_GROUP, ServeError};
+use crate::csi::withdrawal::Withdrawal;
 use crate::host::listen::ListenError;
 
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +64,10 @@ pub(crate) async fn run(
         health: options.health_api.includes_health(),
     };
     let interposer = Interposer::new(
-        Settings::new(upstream, health_apis),
+        Settings {
+            withdrawal: Withdrawal::new(options.withdraw),
+            ..Settings::new(upstream, health_apis)
+        },
         Arc::new(HealthClient {
             agent: agent.clone(),
         }),

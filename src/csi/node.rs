@@ -287,6 +287,9 @@ impl Node for NodeService {
         self.driver.require_health_api()?;
         validate_volume_id(&request.volume_id)?;
         validate_id_form(&request.volume_id)?;
+        self.driver
+            .withdrawal
+            .record_volume_call(&request.volume_id);
         let health = self.driver.query_health(&request.volume_id).await?;
         let volume_health = Some(self.driver.wire_volume_health(&request.volume_id, health)?);
         Ok(Response::new(wire::NodeGetVolumeHealthResponse {
@@ -299,6 +302,10 @@ impl Node for NodeService {
         _: Request<wire::NodeGetStorageHealthRequest>,
     ) -> Result<Response<wire::NodeGetStorageHealthResponse>, Status> {
         self.driver.require_health_api()?;
+        if self.driver.withdrawal.is_active() {
+            self.driver.withdrawal.record_storage_call();
+            return Ok(Response::new(wire::NodeGetStorageHealthResponse::default()));
+        }
         let health = self.driver.agent.query(|client| {
             let driver = self.driver.name.clone();
             async move { client.storage_health(&driver).await }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use clap::{Parser, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::logging::LogFormat;
 use crate::model::naming;
@@ -42,7 +42,12 @@ const MAX_LABEL_NAME_LEN: usize = 63;
 ///
 /// Exit status: 0 stopped, 1 failed, 2 wrong usage.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "diskvitals-csi", version, max_term_width = 100)]
+#[command(
+    name = "diskvitals-csi",
+    version,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true
+)]
 pub struct Options {
     /// Mode of this process [default: driver; with --report and no --endpoint: a reporter and
     /// nothing else]
@@ -114,9 +119,47 @@ pub struct Options {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     pub report: Vec<ReportKind>,
 
+    /// Answer the health calls with empty lists, before the driver or the interposer is removed:
+    /// the kubelet keeps the last health for ever once nobody answers. With --report: publish that
+    /// health is no longer reported, remove the node condition, and publish nothing else
+    #[arg(long)]
+    pub withdraw: bool,
+
     /// Log format, on standard error or to journald
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
+
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    Withdraw(WithdrawOptions),
+}
+
+/// Withdraw the health that a running shim has reported, before it is removed.
+///
+/// From now on the shim behind --endpoint answers the health calls of the kubelet with empty lists,
+/// until its process ends (start it with --withdraw to keep it so). An empty list means healthy:
+/// withdraw only what is removed next. The command ends when the kubelet has completed a round.
+/// Then remove the driver, or point its registrar back.
+///
+/// Exit status: 0 withdrawn, and with a complete round unless --no-wait; 1 failed or no round in
+/// time; 2 wrong usage.
+#[derive(Args, Clone, Debug)]
+pub struct WithdrawOptions {
+    /// The socket of a shim in mode driver or interposer: unix:///PATH
+    #[arg(long, env = "CSI_ENDPOINT", value_name = "ENDPOINT")]
+    pub endpoint: Endpoint,
+
+    /// How long to wait for a complete round of the kubelet, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub timeout: u64,
+
+    /// Withdraw, and do not wait for the kubelet
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 /// Mode of one process.
@@ -233,6 +276,9 @@ impl Options {
 
     /// Checks that each mode has its own flags and no others.
     pub(crate) fn validated(self) -> Result<Options, UsageError> {
+        if self.command.is_some() {
+            return Ok(self);
+        }
         let Some(this) = self.mode() else {
             let given = self.mode_flags().into_iter().find(|(_, given, ..)| *given);
             return match given {
@@ -251,6 +297,10 @@ impl Options {
                 (true, false) => return Err(UsageError::Unused { mode, flag }),
                 _ => {}
             }
+        }
+        if self.withdraw && this == Mode::Registrar {
+            let flag = "--withdraw";
+            return Err(UsageError::Unused { mode, flag });
         }
         if self.upstream.is_some() && self.upstream == self.endpoint {
             return Err(UsageError::UpstreamIsEndpoint);

@@ -18,6 +18,7 @@ mod queue;
 mod retry_delay;
 mod token_bucket;
 mod transitions;
+mod withdrawal;
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -123,6 +124,8 @@ pub struct Reporter {
     /// The name of the Node object.
     pub node: String,
     pub enabled: EnabledReports,
+    /// Publish that health is no longer reported, and nothing else.
+    pub withdraw: bool,
     pub timing: ReportTiming,
     pub api: ApiServer,
 }
@@ -133,6 +136,7 @@ impl Reporter {
             agent: path,
             node,
             enabled,
+            withdraw,
             timing,
             api,
         } = self;
@@ -153,14 +157,18 @@ impl Reporter {
             outage: Some(outage),
         });
         let events = async {
-            if enabled.events {
+            if enabled.events && withdraw {
+                withdrawal::publish_events(views.clone(), &api, &node, &timing).await
+            } else if enabled.events {
                 event_publisher::run(views.clone(), &api, &node, &timing).await
             } else {
                 std::future::pending().await
             }
         };
         let conditions = async {
-            if enabled.conditions {
+            if enabled.conditions && withdraw {
+                withdrawal::remove_condition(&api, &node, &timing).await
+            } else if enabled.conditions {
                 condition_publisher::run(views.clone(), &api, &node, &timing).await
             } else {
                 std::future::pending().await

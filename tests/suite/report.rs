@@ -162,6 +162,7 @@ impl Scene {
             runtime.block_on(async move {
                 let api = ApiServer::new(config, NODE, &timing).expect("a client");
                 let reporter = Reporter {
+                    withdraw: false,
                     agent,
                     node: NODE.into(),
                     enabled,

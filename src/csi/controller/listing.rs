@@ -66,6 +66,9 @@ pub(crate) async fn list_volume_health(
         request.max_entries,
         &request.starting_token,
     )?;
+    if driver.withdrawal.is_active() {
+        return Ok(wire::ControllerListVolumeHealthResponse::default());
+    }
     let health = query_all(driver).await?.health;
     let unknown: Vec<(&String, &HealthUnknown)> = health
         .iter()

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use prost::Message;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -27,6 +28,7 @@ use crate::csi::interposer::upstream_driver::UpstreamDriver;
 use crate::csi::interposer::upstream_error::UpstreamError;
 use crate::csi::interposer::volume_tracker::VolumeTracker;
 use crate::csi::interposer::{body, grpc, local_replies, merge, raw};
+use crate::csi::withdrawal::{WITHDRAW, Withdrawal, withdrawn_health};
 use crate::model::causes::with_causes;
 
 /// Larger requests are not decoded, in bytes. CSI's requests are a few KiB.
@@ -43,6 +45,7 @@ pub(crate) struct Proxy<W> {
     pub tracker: VolumeTracker,
     pub notifier: DaemonNotifier,
     health_apis: EnabledHealthApis,
+    withdrawal: Arc<Withdrawal>,
     /// Methods whose answers could not be decoded, one bit each; each is logged once.
     warned_methods: AtomicU32,
 }
@@ -54,6 +57,7 @@ impl<W: HealthSource> Proxy<W> {
         driver: UpstreamDriver,
         health_source: Arc<W>,
         health_apis: EnabledHealthApis,
+        withdrawal: Arc<Withdrawal>,
         notifier: DaemonNotifier,
     ) -> Proxy<W> {
         Proxy {
@@ -62,14 +66,20 @@ impl<W: HealthSource> Proxy<W> {
             tracker: VolumeTracker::default(),
             notifier,
             health_apis,
+            withdrawal,
             warned_methods: AtomicU32::new(0),
         }
     }
 
     /// An error resets the caller's stream, as the upstream reset its own.
     pub(crate) async fn handle_call(&self, request: Request<Incoming>) -> ProxyResult {
-        let Some(method) = CsiMethod::from_path(request.uri().path())
-            .filter(|method| !method.is_passthrough(self.health_apis))
+        let path = request.uri().path();
+        if path == WITHDRAW {
+            let progress = self.withdrawal.begin();
+            return Ok(local_response(Ok(progress.encode_to_vec())));
+        }
+        let Some(method) =
+            CsiMethod::from_path(path).filter(|method| !method.is_passthrough(self.health_apis))
         else {
             return self.forward(request.map(Body::request)).await;
         };
@@ -211,6 +221,9 @@ impl<W: HealthSource> Proxy<W> {
         message: &[u8],
     ) -> ProxyResult {
         let handle = raw::string_field(message, 1).unwrap_or_default();
+        if method == CsiMethod::NodeGetVolumeHealth {
+            self.withdrawal.record_volume_call(handle);
+        }
         let health = async {
             let health = self.query_health(handle).await?;
             Ok(if method == CsiMethod::ControllerGetVolumeHealth {
@@ -238,7 +251,14 @@ impl<W: HealthSource> Proxy<W> {
     }
 
     async fn get_storage_health(&self, method: CsiMethod, request: Request<Body>) -> ProxyResult {
-        let storage = self.query(async |name| self.health_source.storage_health(name).await);
+        self.withdrawal.record_storage_call();
+        let storage = async {
+            if self.withdrawal.is_active() {
+                return Ok(Vec::new());
+            }
+            self.query(async |name| self.health_source.storage_health(name).await)
+                .await
+        };
         let (reply, health) = join_bounded(self.forward_and_read(request), storage).await?;
         match (reply, health) {
             (Reply::ErrorStatus(code, _), health)
@@ -361,11 +381,17 @@ impl<W: HealthSource> Proxy<W> {
 
     /// The daemon's health of one volume.
     async fn query_health(&self, handle: &str) -> Result<VolumeHealth, HealthSourceError> {
+        if self.withdrawal.is_active() {
+            return Ok(withdrawn_health());
+        }
         self.query(async |name| self.health_source.health(name, handle).await)
             .await
     }
 
     pub(crate) async fn query_volumes(&self) -> Result<Vec<ListedVolume>, HealthSourceError> {
+        if self.withdrawal.is_active() {
+            return Ok(Vec::new());
+        }
         self.query(async |name| self.health_source.volumes(name).await)
             .await
     }

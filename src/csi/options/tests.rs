@@ -91,6 +91,13 @@ fn each_mode_asks_for_its_own_flags_and_refuses_the_others() {
             },
         ),
         (
+            "--mode registrar --registration-dir /r --kubelet-registration-path /k --withdraw",
+            Unused {
+                mode: "registrar",
+                flag: "--withdraw",
+            },
+        ),
+        (
             "--mode controller --podmon-endpoint unix:///a",
             Unused {
                 mode: "controller",
@@ -195,4 +202,19 @@ proptest! {
             prop_assert_eq!(endpoint.to_string(), text);
         }
     }
+}
+
+#[test]
+fn the_command_withdraw_takes_a_socket_and_no_flag_of_a_mode() {
+    let parse = |words: &[&str]| {
+        let words = std::iter::once("diskvitals-csi").chain(words.iter().copied());
+        Options::try_parse_from(words)
+    };
+    let options = parse(&["withdraw", "--endpoint", "unix:///csi/csi.sock"]).expect("parses");
+    let Some(Command::Withdraw(withdraw)) = options.validated().expect("valid").command else {
+        panic!("a command");
+    };
+    assert_eq!((withdraw.timeout, withdraw.no_wait), (600, false));
+    assert!(parse(&["--endpoint", "unix:///a", "withdraw"]).is_err());
+    assert!(parse(&["withdraw", "--endpoint", "unix:///a", "--withdraw"]).is_err());
 }

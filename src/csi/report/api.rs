@@ -177,7 +177,6 @@ impl ApiServer {
         since: Timestamp,
         now: Timestamp,
     ) -> Result<(), ApiError> {
-        let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
         let condition = NodeCondition {
             type_: CONDITION_TYPE.into(),
             status: condition.status.name().into(),
@@ -186,11 +185,22 @@ impl ApiServer {
             last_transition_time: Some(Time(since)),
             last_heartbeat_time: Some(Time(now)),
         };
+        self.apply_conditions(vec![condition]).await
+    }
+
+    /// Removes the condition: server-side apply removes what its manager applied before and no
+    /// longer applies.
+    pub(crate) async fn remove_condition(&self) -> Result<(), ApiError> {
+        self.apply_conditions(Vec::new()).await
+    }
+
+    async fn apply_conditions(&self, conditions: Vec<NodeCondition>) -> Result<(), ApiError> {
+        let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
         let applied = json!({
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": self.node},
-            "status": {"conditions": [condition]},
+            "status": {"conditions": conditions},
         });
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         self.with_timeout(nodes.patch_status(&self.node, &parameters, &Patch::Apply(applied)))

@@ -46,7 +46,7 @@ pub(crate) async fn run(
     }
 }
 
-struct EventPublisher<'a> {
+pub(super) struct EventPublisher<'a> {
     api: &'a ApiServer,
     node: &'a str,
     last_snapshot: Option<Arc<NodeSnapshot>>,
@@ -77,7 +77,11 @@ struct Forbidden {
 }
 
 impl<'a> EventPublisher<'a> {
-    fn new(api: &'a ApiServer, node: &'a str, timing: &ReportTiming) -> EventPublisher<'a> {
+    pub(super) fn new(
+        api: &'a ApiServer,
+        node: &'a str,
+        timing: &ReportTiming,
+    ) -> EventPublisher<'a> {
         EventPublisher {
             api,
             node,
@@ -159,7 +163,7 @@ impl<'a> EventPublisher<'a> {
         }
     }
 
-    fn enqueue(&mut self, transitions: Vec<StorageTransition>) {
+    pub(super) fn enqueue(&mut self, transitions: Vec<StorageTransition>) {
         let dropped = self.queue.push(transitions);
         if dropped > 0 {
             tracing::warn!(
@@ -170,7 +174,7 @@ impl<'a> EventPublisher<'a> {
         }
     }
 
-    fn due(&mut self) -> Option<Instant> {
+    pub(super) fn due(&mut self) -> Option<Instant> {
         self.queue.first().map(|transition| {
             self.rate_limit
                 .next_available(transition.kind.is_warning())
@@ -178,7 +182,7 @@ impl<'a> EventPublisher<'a> {
         })
     }
 
-    async fn publish_next(&mut self) {
+    pub(super) async fn publish_next(&mut self) {
         let Some(transition) = self.queue.first().cloned() else {
             return;
         };

@@ -18,6 +18,8 @@ pub(crate) const FIRST_SNAPSHOT_WINDOW: SignedDuration = SignedDuration::from_mi
 /// Reason for a drive or volume whose health becomes unknown; the next constant: known again.
 pub(crate) const HEALTH_UNKNOWN: &str = "HealthUnknown";
 pub(crate) const HEALTH_KNOWN: &str = "HealthKnown";
+/// Reason for the end of all reports.
+pub(crate) const HEALTH_WITHDRAWN: &str = "HealthWithdrawn";
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub(crate) enum StorageTransitionKind {
     Cleared,
     BecameUnknown,
     BecameKnown,
+    /// Health is no longer reported.
+    Withdrawn,
 }
 
 impl StorageTransitionKind {
@@ -47,6 +51,7 @@ impl StorageTransitionKind {
             StorageTransitionKind::Cleared => "Cleared",
             StorageTransitionKind::BecameUnknown => "Lost",
             StorageTransitionKind::BecameKnown => "Found",
+            StorageTransitionKind::Withdrawn => "Withdrawn",
         }
     }
 
@@ -56,7 +61,9 @@ impl StorageTransitionKind {
             | StorageTransitionKind::Worsened
             | StorageTransitionKind::Eased
             | StorageTransitionKind::BecameUnknown => true,
-            StorageTransitionKind::Cleared | StorageTransitionKind::BecameKnown => false,
+            StorageTransitionKind::Cleared
+            | StorageTransitionKind::BecameKnown
+            | StorageTransitionKind::Withdrawn => false,
         }
     }
 }
@@ -67,7 +74,7 @@ pub(crate) struct StorageTransition {
     pub key: String,
     pub target: EventTarget,
     pub kind: StorageTransitionKind,
-    /// Reason of the finding; [`HEALTH_UNKNOWN`] or [`HEALTH_KNOWN`].
+    /// Reason of the finding, or one of the reasons above.
     pub reason: String,
     /// The text of the event, of any length.
     pub note: String,
@@ -577,7 +584,8 @@ impl TransitionDetector<'_> {
     }
 }
 
-fn users(volume: &Volume) -> Vec<EventTarget> {
+/// The pods and claims that use the volume.
+pub(crate) fn users(volume: &Volume) -> Vec<EventTarget> {
     let pods = volume.pods.iter().cloned().map(EventTarget::Pod);
     let claims = volume.pv_uses.iter().cloned().map(EventTarget::Claim);
     pods.chain(claims).collect()

@@ -354,3 +354,59 @@ async fn podmon_gets_the_daemons_answer_on_the_drivers_socket() {
         (DRIVER, Some(2))
     );
 }
+
+#[tokio::test]
+async fn withdrawn_health_is_an_empty_list_even_without_a_daemon_and_statistics_go_on() {
+    use diskvitals::csi::wire::withdrawal::WithdrawRequest;
+    use diskvitals::csi::wire::withdrawal::withdrawal_client::WithdrawalClient;
+
+    let mut shim = Shim::start(&[]).await;
+    suspect(&shim);
+    let health = async |shim: &Shim| {
+        let request = wire::NodeGetVolumeHealthRequest {
+            volume_id: "dv-1".into(),
+            ..Default::default()
+        };
+        let answer = shim.node().node_get_volume_health(request).await;
+        answer.expect("an answer").into_inner().volume_health
+    };
+    assert_eq!(health(&shim).await, Some(statuses()));
+
+    let begun = WithdrawalClient::new(shim.channel())
+        .withdraw(WithdrawRequest {})
+        .await
+        .expect("withdrawn")
+        .into_inner();
+    assert!(!begun.round_completed);
+    let nothing = wire::VolumeHealth {
+        volume_id: "dv-1".into(),
+        health_statuses: Vec::new(),
+    };
+    assert_eq!(health(&shim).await, Some(nothing.clone()));
+    let answer = shim.node().node_get_volume_stats(stats_request()).await;
+    let answer = answer.expect("statistics").into_inner();
+    assert!(answer.volume_condition.is_none() && !answer.usage.is_empty());
+    let listed = shim
+        .controller()
+        .controller_list_volume_health(wire::ControllerListVolumeHealthRequest::default())
+        .await;
+    assert_eq!(listed.expect("a list").into_inner().entries, []);
+
+    shim.daemon.vanish();
+    assert_eq!(health(&shim).await, Some(nothing));
+    for round in 1..=3 {
+        let answer = shim
+            .node()
+            .node_get_storage_health(wire::NodeGetStorageHealthRequest::default())
+            .await;
+        assert_eq!(answer.expect("an answer").into_inner().backend_health, []);
+        let progress = WithdrawalClient::new(shim.channel())
+            .withdraw(WithdrawRequest {})
+            .await
+            .expect("the progress")
+            .into_inner();
+        assert_eq!(progress.since, begun.since);
+        assert_eq!((progress.volumes, progress.storage_calls), (1, round));
+        assert_eq!(progress.round_completed, round == 3);
+    }
+}

@@ -308,10 +308,8 @@ impl Setup {
             looks: watch::Sender::default(),
         });
         let (connections, accepted) = mpsc::channel(1);
-        let settings = Settings {
-            bypass_check_interval: look,
-            ..Settings::new(dir.path().join("upstream.sock"), dialects)
-        };
+        let mut settings = Settings::new(dir.path().join("upstream.sock"), dialects);
+        settings.bypass_check_interval = look;
         let interposer = Interposer::new(settings, Arc::clone(&witness));
         let task =
             tokio::spawn(interposer.serve(ReceiverStream::new(accepted), std::future::pending()));
@@ -364,13 +362,15 @@ impl Caller {
         self.sender.send_request(request).await
     }
 
-    /// A unary call.
+    /// A unary call: one of CSI's, or a whole path.
     pub async fn call(&mut self, call: &str, message: &[u8]) -> Result<Vec<u8>, (Code, String)> {
         let mut request = Request::new(body(vec![framed(message)], None));
         *request.method_mut() = http::Method::POST;
-        *request.uri_mut() = format!("http://localhost/csi.v1.{call}")
-            .parse()
-            .expect("a path");
+        let path = match call.starts_with('/') {
+            true => call.to_owned(),
+            false => format!("/csi.v1.{call}"),
+        };
+        *request.uri_mut() = format!("http://localhost{path}").parse().expect("a path");
         *request.headers_mut() =
             headers(&[("content-type", "application/grpc"), ("te", "trailers")]);
         let answer = self.send(request).await.expect("an answer");

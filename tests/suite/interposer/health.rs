@@ -581,3 +581,53 @@ async fn a_remote_volume_that_this_node_cannot_reach_is_only_degraded_to_a_contr
         1
     );
 }
+
+#[tokio::test]
+async fn withdrawn_health_is_what_the_upstream_reports_by_itself() {
+    use diskvitals::csi::wire::withdrawal::{WithdrawRequest, WithdrawResponse};
+
+    let setup = Setup::new(BOTH);
+    let theirs = wire::NodeGetVolumeHealthResponse {
+        volume_health: Some(wire::VolumeHealth {
+            volume_id: "v".into(),
+            health_statuses: vec![entry(Degraded, "ArrayRebuilding")],
+        }),
+    };
+    let (handler, _) = driver(&[
+        (NODE_HEALTH, Ok(theirs.encode_to_vec())),
+        (STATS, Ok(stats(None))),
+    ]);
+    let _upstream = setup.upstream(handler);
+    let mut caller = setup.caller().await;
+    know(&setup, "v", failing());
+    setup.witness.known.lock().expect("whole").storage = vec![status(Degraded, "DriveFailing")];
+    let withdraw = "/diskvitals.withdrawal.v1.Withdrawal/Withdraw";
+    let begun: WithdrawResponse = caller
+        .ask(withdraw, &WithdrawRequest::default())
+        .await
+        .expect("withdrawn");
+
+    for round in 1..=3 {
+        let health = asked_health(&mut caller, NODE_HEALTH, "v").await;
+        assert_eq!(
+            health.expect("an answer").health_statuses,
+            [entry(Degraded, "ArrayRebuilding")]
+        );
+        // Statistics have a timer of their own and count for nothing.
+        let answer = asked_stats(&mut caller, "v").await.expect("statistics");
+        assert_eq!(answer.volume_condition, None);
+        let progress: WithdrawResponse = caller
+            .ask(withdraw, &WithdrawRequest::default())
+            .await
+            .expect("the progress");
+        assert_eq!(progress.since, begun.since);
+        assert_eq!((progress.volumes, progress.storage_calls), (1, 0));
+        assert_eq!(progress.round_completed, round == 3);
+    }
+    // The upstream does not implement this call.
+    let answer: wire::NodeGetStorageHealthResponse = caller
+        .ask(STORAGE, &wire::NodeGetStorageHealthRequest::default())
+        .await
+        .expect("an answer");
+    assert_eq!(answer.backend_health, []);
+}

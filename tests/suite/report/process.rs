@@ -220,3 +220,40 @@ fn unusable_settings_are_reported_at_the_start() {
         );
     }
 }
+
+#[test]
+fn a_withdrawn_reporter_ends_its_warnings_and_removes_its_condition() {
+    let scene = Scene::stage();
+    scene
+        .server
+        .state()
+        .conditions
+        .push(serde_json::json!({"type": "Ready", "status": "True"}));
+    let _daemon = started(&scene);
+    let reporter = Process::start(&scene, &["--report=events,conditions"]);
+    scene.break_drive();
+    scene.until_status("False");
+    scene.until("the pod is warned", || {
+        let told = scene.server.told();
+        told.iter()
+            .any(|line| line.starts_with("Pod") && line.contains("Warning"))
+            .then_some(())
+    });
+    reporter.end(Signal::SIGTERM);
+
+    let _withdrawn = Process::start(&scene, &["--report=events,conditions", "--withdraw"]);
+    scene.until("the condition is removed", || {
+        scene.server.condition().is_none().then_some(())
+    });
+    let withdrawn = || {
+        let told = scene.server.told();
+        let of = |kind: &str| {
+            told.iter()
+                .any(|line| line.starts_with(kind) && line.ends_with("Normal HealthWithdrawn"))
+        };
+        (of("Node") && of("Pod") && of("PersistentVolumeClaim")).then_some(())
+    };
+    scene.until("node, pod and claim learn it", withdrawn);
+    let state = scene.server.state();
+    assert_eq!(state.conditions.len(), 1, "the kubelet's condition stays");
+}

@@ -300,15 +300,12 @@ impl State {
                 if asked.query.contains("fieldManager=diskvitals-report")
                     && asked.query.contains("force=true") =>
             {
-                for applied in asked.body["status"]["conditions"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                {
-                    self.conditions
-                        .retain(|condition| condition["type"] != applied["type"]);
-                    self.conditions.push(applied.clone());
-                }
+                // What the manager applied before and no longer applies is removed.
+                self.conditions
+                    .retain(|condition| condition["type"] != "StorageHealthy");
+                let applied = asked.body["status"]["conditions"].as_array();
+                self.conditions
+                    .extend(applied.into_iter().flatten().cloned());
             }
             _ => return (415, failure(415, "UnsupportedMediaType", None)),
         }

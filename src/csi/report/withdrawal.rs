@@ -1,0 +1,157 @@
+//! `--report --withdraw`: publishes once that health is no longer reported: on the node, and on the
+//! pods and claims of the volumes that are not healthy, whose warnings would stay without an end.
+//! Removes the node condition, which would keep its last value for ever.
+//!
+//! In: the first snapshot of the node. Out: events, and one server-side apply.
+
+use std::convert::Infallible;
+
+use tokio::sync::watch;
+
+use crate::csi::report::api::ApiServer;
+use crate::csi::report::event_publisher::EventPublisher;
+use crate::csi::report::node_snapshot::{NodeSnapshot, Severity, Subject};
+use crate::csi::report::retry_delay::RetryDelay;
+use crate::csi::report::transitions::{
+    EventTarget, HEALTH_WITHDRAWN, StorageTransition, StorageTransitionKind, users,
+};
+use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+
+/// Waits for the daemon as long as an outage is tolerated. Without it only the node's event is
+/// published.
+pub(crate) async fn publish_events(
+    mut views: watch::Receiver<DaemonView>,
+    api: &ApiServer,
+    node: &str,
+    timing: &ReportTiming,
+) -> Infallible {
+    let has_snapshot = views.wait_for(|view| view.snapshot.is_some());
+    let snapshot = match tokio::time::timeout(timing.absence_grace, has_snapshot).await {
+        Ok(Ok(view)) => view.snapshot.clone(),
+        Ok(Err(_)) | Err(_) => None,
+    };
+    let mut publisher = EventPublisher::new(api, node, timing);
+    publisher.enqueue(withdrawal_transitions(snapshot.as_deref(), now()));
+    while let Some(due) = publisher.due() {
+        maybe_sleep_until(Some(due)).await;
+        publisher.publish_next().await;
+    }
+    tracing::info!(node, "it is published that health is no longer reported");
+    std::future::pending().await
+}
+
+pub(crate) async fn remove_condition(
+    api: &ApiServer,
+    node: &str,
+    timing: &ReportTiming,
+) -> Infallible {
+    let mut retry_delay = RetryDelay::new(timing, node);
+    let mut last_error = None;
+    while let Err(error) = api.remove_condition().await {
+        let (why, retry_after) = error.into_message_and_delay();
+        if last_error.as_ref() != Some(&why) {
+            tracing::warn!(
+                node,
+                error = why,
+                "the node condition cannot be removed; retrying"
+            );
+        }
+        last_error = Some(why);
+        tokio::time::sleep(retry_delay.next(retry_after)).await;
+    }
+    tracing::info!(node, "the node condition is removed");
+    std::future::pending().await
+}
+
+/// One for the node, and one for each user of each volume with an adverse issue.
+fn withdrawal_transitions(
+    snapshot: Option<&NodeSnapshot>,
+    at: jiff::Timestamp,
+) -> Vec<StorageTransition> {
+    let transition = |key: String, target, note: String| StorageTransition {
+        key,
+        target,
+        kind: StorageTransitionKind::Withdrawn,
+        reason: HEALTH_WITHDRAWN.to_owned(),
+        note,
+        at,
+    };
+    let mut transitions = vec![transition(
+        "withdrawn".to_owned(),
+        EventTarget::Node,
+        "health is no longer reported: diskvitals was withdrawn from this node".to_owned(),
+    )];
+    let Some(snapshot) = snapshot else {
+        return transitions;
+    };
+    let adverse = snapshot
+        .issues
+        .iter()
+        .filter(|(_, issue)| issue.severity > Severity::Info);
+    for (id, issue) in adverse {
+        let Subject::Volume(volume) = &issue.subject else {
+            continue;
+        };
+        let targets = snapshot.volumes.get(volume).map(users).unwrap_or_default();
+        let note = format!(
+            "{}: health is no longer reported. The last was: {}: {}",
+            snapshot.display_name(&issue.subject),
+            issue.reason,
+            issue.text()
+        );
+        transitions.extend(
+            targets
+                .into_iter()
+                .map(|target| transition(format!("{id} withdrawn"), target, note.clone())),
+        );
+    }
+    transitions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::csi::report::transitions::tests::{at, drive, issue, snapshot, volume};
+
+    #[test]
+    fn the_node_and_each_user_of_a_volume_in_trouble_learn_that_reports_end() {
+        let mut slow = issue(volume("v1"), Severity::Suspect);
+        slow.reason = "IoStalled".into();
+        let issues = [
+            ("a", issue(drive("d1"), Severity::Bad)),
+            ("b", slow),
+            ("c", issue(volume("v1"), Severity::Info)),
+            ("d", issue(volume("fs:root"), Severity::Bad)),
+        ];
+        let published: Vec<(String, String)> =
+            withdrawal_transitions(Some(&snapshot(&issues)), at(0))
+                .into_iter()
+                .map(|transition| {
+                    assert!(!transition.kind.is_warning());
+                    let target = match transition.target {
+                        EventTarget::Node => "node".to_owned(),
+                        EventTarget::Pod(pod) => pod.name,
+                        EventTarget::Claim(claim) => claim.pv,
+                    };
+                    (target, transition.note)
+                })
+                .collect();
+        let note = "volume pv1: health is no longer reported. The last was: IoStalled: it says that it fails";
+        assert_eq!(
+            published,
+            [
+                (
+                    "node".into(),
+                    "health is no longer reported: diskvitals was withdrawn from this node".into()
+                ),
+                ("web".into(), note.into()),
+                ("pv1".into(), note.into()),
+            ]
+        );
+    }
+
+    #[test]
+    fn without_a_daemon_only_the_node_learns_it() {
+        assert_eq!(withdrawal_transitions(None, at(0)).len(), 1);
+    }
+}
