@@ -170,6 +170,8 @@ variables:
 {{- define "diskvitals.check" -}}
 {{- if and .Values.provisioner.enabled (not .Values.shim.enabled) }}{{ fail "provisioner.enabled needs shim.enabled" }}{{ end }}
 {{- if and .Values.provisioner.enabled (not .Values.provisioner.image) }}{{ fail "provisioner.enabled needs provisioner.image: where your mirror has csi-provisioner" }}{{ end }}
+{{- if and .Values.resizer.enabled (not .Values.shim.enabled) }}{{ fail "resizer.enabled needs shim.enabled" }}{{ end }}
+{{- if and .Values.resizer.enabled (not .Values.resizer.image) }}{{ fail "resizer.enabled needs resizer.image: where your mirror has csi-resizer" }}{{ end }}
 {{- if and .Values.healthMonitor.enabled (not .Values.shim.enabled) }}{{ fail "healthMonitor.enabled needs shim.enabled" }}{{ end }}
 {{- if and .Values.healthMonitor.enabled (not .Values.healthMonitor.image) }}{{ fail "healthMonitor.enabled needs healthMonitor.image: where your mirror has csi-external-health-monitor-controller" }}{{ end }}
 {{- if and .Values.healthMonitor.nodeWatcher.enabled (not .Values.healthMonitor.enabled) }}{{ fail "healthMonitor.nodeWatcher.enabled needs healthMonitor.enabled" }}{{ end }}
@@ -202,3 +204,47 @@ variables:
 {{- if and (or .Values.report.events .Values.report.conditions) (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}{{ fail "report needs Kubernetes 1.30, whose admission policies tie it to its node: report.events=false" }}{{ end }}
 {{- if not (or .Values.daemon.enabled .Values.shim.enabled .Values.interposers .Values.report.events .Values.report.conditions) }}{{ fail "nothing is enabled: neither daemon nor shim nor interposers nor report" }}{{ end }}
 {{- end -}}
+
+{{- /* A Deployment's pod: not tied to its node. A configured priority class, or none, applies to it as well. */}}
+{{- define "diskvitals.placementAnywhere" -}}
+{{- $values := omit .Values "tolerations" }}
+{{- $class := eq .Values.priorityClassName "system-node-critical" | ternary "system-cluster-critical" .Values.priorityClassName }}
+{{- include "diskvitals.placement" (dict "Values" (merge (dict "priorityClassName" $class) $values)) }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* A shim for a sidecar that runs once in the cluster: on a socket of its own, unknown to the kubelet. */}}
+{{- define "diskvitals.separateShim" -}}
+{{- with .root -}}
+image: {{ include "diskvitals.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+command: [/usr/local/bin/diskvitals-csi]
+args:
+  {{- range $.args }}
+  - {{ . }}
+  {{- end }}
+  - --endpoint=unix:///csi/csi.sock
+  - --agent=/run/diskvitals/csi/agent.sock
+  - --driver-name={{ .Values.driver.name }}
+  - --node-id=$(NODE_NAME)
+  - --topology-key={{ .Values.driver.topologyKey }}
+  - --log-format={{ .Values.shim.logFormat }}
+env:
+  - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+securityContext:
+  {{- include "diskvitals.unprivileged" (dict "user" (.Values.shim.runAsUser | int64)) | nindent 2 }}
+resources:
+  {{- toYaml .Values.shim.resources | nindent 2 }}
+volumeMounts:
+  - {name: socket, mountPath: /csi}
+  - {name: agent, mountPath: /run/diskvitals/csi, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "diskvitals.separateShimVolumes" -}}
+- {name: socket, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+- {name: agent, hostPath: {path: {{ .Values.daemon.runDir }}/csi, type: DirectoryOrCreate}}
+{{- end }}
