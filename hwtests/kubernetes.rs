@@ -33,3 +33,5 @@ mod reporter;
 mod versions;
 #[path = "kubernetes/volumes.rs"]
 mod volumes;
+#[path = "kubernetes/withdrawal.rs"]
+mod withdrawal;

@@ -321,37 +321,47 @@ impl Fixture {
         for kind in ["pod", "pvc", "pv"] {
             wrong.extend(try_kubectl(&["delete", kind, "--all", "--wait=true", &time], "").err());
         }
-        if let Some(manifest) = self.manifest.take() {
-            wrong.extend(
-                try_kubectl(
-                    &[
-                        "-n",
-                        NAMESPACE,
-                        "delete",
-                        "--ignore-not-found",
-                        "--wait=true",
-                        &time,
-                        "-f",
-                        "-",
-                    ],
-                    &manifest,
-                )
-                .err(),
-            );
-            let gone = || {
-                try_kubectl(&["-n", NAMESPACE, "get", "pods", "-o", "name"], "")
-                    .is_ok_and(|pods| pods.trim().is_empty())
-            };
-            until("the chart's pods are gone", TIME_LIMIT, || {
-                gone().then_some(())
-            });
-        }
+        wrong.extend(self.try_remove_chart().err());
         fake_disks::end();
         if wrong.is_empty() {
             Ok(())
         } else {
             Err(wrong.join("\n"))
         }
+    }
+
+    /// Uninstalls the chart, whatever uses its volumes.
+    pub fn remove_chart(&mut self) {
+        self.try_remove_chart()
+            .unwrap_or_else(|why| panic!("{why}"));
+    }
+
+    fn try_remove_chart(&mut self) -> Result<(), String> {
+        let Some(manifest) = self.manifest.take() else {
+            return Ok(());
+        };
+        let time = format!("--timeout={}s", TIME_LIMIT.as_secs());
+        let deleted = try_kubectl(
+            &[
+                "-n",
+                NAMESPACE,
+                "delete",
+                "--ignore-not-found",
+                "--wait=true",
+                &time,
+                "-f",
+                "-",
+            ],
+            &manifest,
+        );
+        let gone = || {
+            try_kubectl(&["-n", NAMESPACE, "get", "pods", "-o", "name"], "")
+                .is_ok_and(|pods| pods.trim().is_empty())
+        };
+        until("the chart's pods are gone", TIME_LIMIT, || {
+            gone().then_some(())
+        });
+        deleted.map(|_| ())
     }
 
     /// Diagnostics for a reader of the log.

@@ -6,8 +6,9 @@ use serde_json::json;
 
 use crate::claims::{As, given, is_registered, is_running, pod, volume_health};
 use crate::cluster::{self, HostProgram, SOON, TIME_LIMIT, apply, get, kubectl, metric, until};
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, NAMESPACE};
 use crate::support::tools::{bind, mount_device, umount};
+use crate::withdrawal::stays_empty;
 
 const MOCK: &str = "mock.csi.lab";
 
@@ -116,6 +117,34 @@ fn an_interposer_adds_health_to_a_driver_without_it() {
     until("the findings are cleared", SOON, || {
         volume_health("a", 0).filter(Vec::is_empty)
     });
+
+    // The interposer is removed while the drive fails.
+    fixture.fails(&drive, true);
+    until("the drive failure is shown again", SOON, || {
+        volume_health("a", 0).filter(|conditions| !conditions.is_empty())
+    });
+    let withdrawn = kubectl(&[
+        "-n",
+        NAMESPACE,
+        "exec",
+        "daemonset/diskvitals-for-mock-csi-lab",
+        "--",
+        "/usr/local/bin/diskvitals-csi",
+        "withdraw",
+        "--endpoint=unix:///own/csi.sock",
+    ]);
+    print!("{withdrawn}");
+    assert_eq!(volume_health("a", 0), Some(Vec::new()));
+    drop(registrar);
+    until("the driver is unregistered", SOON, || {
+        (!is_registered(MOCK)).then_some(())
+    });
+    let registrar = announce(&socket);
+    until("the driver is registered by itself", SOON, || {
+        is_registered(MOCK).then_some(())
+    });
+    stays_empty("a", MOCK, "NodeGetVolumeStats");
+    fixture.fails(&drive, false);
 
     umount(&published);
     umount(&staged);

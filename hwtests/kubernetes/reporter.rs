@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::claims::{As, claim, is_running, pod, volume_health};
+use crate::claims::{As, DRIVER, claim, is_running, pod, volume_health};
 use crate::cluster::{NODE, SOON, TIME_LIMIT, apply, get, kubectl, until};
 use crate::fixture::{CLASS, Fixture};
 use crate::support::tools::mount_device;
@@ -46,6 +46,11 @@ fn events(kind: &str, name: &str, reason: &str) -> usize {
         .count()
 }
 
+/// Events stay for an hour, also those of other scenarios.
+fn forget_events() {
+    kubectl(&["delete", "--raw", "/api/v1/namespaces/default/events"]);
+}
+
 /// A `local` volume on the directory, with its claim.
 fn local(name: &str, folder: &std::path::Path) -> [Value; 2] {
     let mut claim = claim(name, "by-hand", "64Mi", As::Filesystem);
@@ -62,6 +67,7 @@ fn local(name: &str, folder: &std::path::Path) -> [Value; 2] {
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
+    forget_events();
     let mut fixture = Fixture::new();
     let mut drives = fixture.sata(2, 2048);
     let (second, first) = (drives.remove(1), drives.remove(0));
@@ -85,7 +91,7 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
     let well = until(
         "the node has the condition, and nothing is wrong",
         SOON,
-        || condition().filter(|(status, _)| status != "False"),
+        || condition().filter(|(status, _)| status == "True"),
     );
     println!("{well:?}");
 
@@ -159,5 +165,67 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
         condition().filter(|count| *count == well)
     });
     assert_eq!((published("a"), published("b")), before);
+    fixture.end();
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn events_follow_volumes_that_come_and_go_while_their_drive_fails() {
+    let (mut fixture, drive) = Fixture::with_a_pod(As::Filesystem);
+    forget_events();
+    fixture.fails(&drive, true);
+    let about = |kind: &str, name: &str, reason: &str| {
+        until("the event about the object", SOON, || {
+            Some(events(kind, name, reason)).filter(|count| *count > 0)
+        })
+    };
+    about("Node", NODE, "SmartFailing");
+    about("Pod", "a", "DriveFailing");
+    about("PersistentVolumeClaim", "a", "DriveFailing");
+
+    // A new volume on the failing drive.
+    apply(&[
+        claim("b", CLASS, "64Mi", As::Filesystem),
+        pod("b", &["b"], As::Filesystem),
+    ]);
+    until("the pod runs", TIME_LIMIT, || is_running("b").then_some(()));
+    about("Pod", "b", "DriveFailing");
+    about("PersistentVolumeClaim", "b", "DriveFailing");
+
+    // It is deleted again, and the reporter restarts: what has ended is published once, and not on
+    // the node.
+    kubectl(&["delete", "pod/b", "pvc/b", "--wait=true"]);
+    until("the volume is deleted", TIME_LIMIT, || {
+        let volumes = crate::cluster::get("pv")?;
+        (volumes["items"].as_array()?.len() == 1).then_some(())
+    });
+    let before = events("Pod", "a", "DriveFailing");
+    kubectl(&[
+        "-n",
+        crate::fixture::NAMESPACE,
+        "rollout",
+        "restart",
+        "daemonset/diskvitals-report",
+    ]);
+    fixture.is_ready();
+
+    // The end of the failure reaches the claim whose pod is deleted meanwhile.
+    kubectl(&["delete", "pod/a", "--wait=true"]);
+    fixture.fails(&drive, false);
+    about("Node", NODE, "SmartFailingCleared");
+    about("PersistentVolumeClaim", "a", "DriveFailingCleared");
+    assert_eq!(events("Pod", "a", "DriveFailing"), before);
+    let field = "involvedObject.kind=Node,reason=DriveFailingCleared";
+    let messages = ["-o", "jsonpath={.items[*].message}"];
+    let on_node = kubectl(&[&["get", "events", "--field-selector", field], &messages[..]].concat());
+    assert!(
+        !on_node.contains(DRIVER),
+        "of the deleted volume: {on_node}"
+    );
+    apply(&[pod("a", &["a"], As::Filesystem)]);
+    until("the pod runs again", TIME_LIMIT, || {
+        is_running("a").then_some(())
+    });
+    fixture.install(&json!({}));
     fixture.end();
 }

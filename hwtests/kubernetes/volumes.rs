@@ -315,3 +315,48 @@ fn a_volume_that_cannot_be_mounted_shows_its_cause_in_the_waiting_pod() {
     until("the findings are cleared", SOON, || is_healed("a"));
     fixture.end();
 }
+
+/// XFS, because the kernel lets ext4 grow while mounted only with CAP_SYS_RESOURCE, which some
+/// machines do not give to containers.
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn a_claim_grows_under_its_running_pod() {
+    let mut fixture = Fixture::new();
+    let drive = fixture.sata(1, 2048).remove(0);
+    fixture.pool_on(&drive.disk);
+    fixture.install(&json!({
+        "resizer": {"enabled": true, "image": "lab.local/csi-resizer:v2.3.0"},
+        "storageClasses": [{"name": CLASS, "kind": "loop", "fsType": "xfs", "allowVolumeExpansion": true}]
+    }));
+    apply(&[
+        claim("a", CLASS, "320Mi", As::Filesystem),
+        pod("a", &["a"], As::Filesystem),
+    ]);
+    until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
+    kubectl(&[
+        "patch",
+        "pvc",
+        "a",
+        "-p",
+        r#"{"spec": {"resources": {"requests": {"storage": "512Mi"}}}}"#,
+    ]);
+    until("the claim has its new size", TIME_LIMIT, || {
+        let claim = cluster::get("pvc/a")?;
+        (claim["status"]["capacity"]["storage"] == "512Mi").then_some(())
+    });
+    let kibibytes: u64 = kubectl(&[
+        "exec",
+        "a",
+        "--",
+        "/usr/bin/busybox",
+        "sh",
+        "-c",
+        "busybox df -k /data/0 | busybox tail -n 1 | busybox awk '{print $2}'",
+    ])
+    .trim()
+    .parse()
+    .expect("a number");
+    assert!(kibibytes > 400 << 10, "the pod has {kibibytes} KiB");
+    assert_eq!(restarts("a"), Some(0));
+    fixture.end();
+}
