@@ -19,9 +19,8 @@ use crate::config::provision::{CsiConfig, PoolConfig, StaticEntry};
 use crate::model::path::HostPath;
 use crate::model::policy::checks::CheckPolicy;
 use crate::model::policy::smart::{DEFAULT_SMARTCTL, SmartLimits, SmartOverride, SmartPolicy};
-use crate::model::policy::{
-    ErrorPolicy, Policy, SpacePolicy, ThinPoolPolicy, VolumeSettings, seconds,
-};
+use crate::model::policy::space::SpacePolicy;
+use crate::model::policy::{ErrorPolicy, Policy, ThinPoolPolicy, VolumeSettings, seconds};
 
 /// The file that is read when none is named; it may be missing.
 pub(crate) const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";

@@ -39,6 +39,7 @@ pub mod smart;
 pub mod snapshot;
 pub(crate) mod snapshot_builder;
 pub mod source_update;
+pub mod space_history;
 pub mod stale;
 pub(crate) mod storage;
 pub mod superblock;

@@ -310,7 +310,12 @@ fn capacity_and_usage(usage: VolumeUsage) -> (Option<wire::Capacity>, Option<wir
     match usage {
         VolumeUsage::NotMeasured | VolumeUsage::Unknown => (None, None),
         VolumeUsage::Block { size_bytes } => (capacity(size_bytes, 0), None),
-        VolumeUsage::Mounted { usage, at, stale } => (
+        VolumeUsage::Mounted {
+            usage,
+            at,
+            stale,
+            full_at,
+        } => (
             capacity(usage.total_bytes, usage.total_inodes),
             Some(wire::Usage {
                 used_bytes: usage.used_bytes,
@@ -319,6 +324,7 @@ fn capacity_and_usage(usage: VolumeUsage) -> (Option<wire::Capacity>, Option<wir
                 available_inodes: usage.available_inodes,
                 time: Some(time(at)),
                 stale_since: stale.map(time),
+                full_at: full_at.map(time),
             }),
         ),
     }

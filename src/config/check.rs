@@ -23,10 +23,6 @@ pub(super) fn check(config: &Config) -> Result<(), InvalidValue> {
     between("probes.max_stuck", probes.max_stuck, 512)?;
     between("smart.at_once", smart.at_once, 16)?;
     let percents = [
-        ("space.raise_percent", space.raise_percent),
-        ("space.clear_percent", space.clear_percent),
-        ("space.raise_inodes_percent", space.raise_inodes_percent),
-        ("space.clear_inodes_percent", space.clear_inodes_percent),
         ("thin_pool.suspect_percent", thin_pool.suspect_percent),
         ("thin_pool.bad_percent", thin_pool.bad_percent),
         ("thin_pool.clear_percent", thin_pool.clear_percent),
@@ -39,17 +35,8 @@ pub(super) fn check(config: &Config) -> Result<(), InvalidValue> {
             ));
         }
     }
-    if space.clear_percent < space.raise_percent {
-        return Err(InvalidValue::new(
-            "space.clear_percent",
-            "must not be below space.raise_percent: the finding would come and go",
-        ));
-    }
-    if space.clear_inodes_percent < space.raise_inodes_percent {
-        return Err(InvalidValue::new(
-            "space.clear_inodes_percent",
-            "must not be below space.raise_inodes_percent: the finding would come and go",
-        ));
+    if let Some((key, problem)) = space.problem() {
+        return Err(InvalidValue::new(key, problem));
     }
     if thin_pool.clear_percent > thin_pool.suspect_percent
         || thin_pool.suspect_percent > thin_pool.bad_percent

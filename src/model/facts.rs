@@ -14,6 +14,7 @@ pub(crate) mod latest;
 pub(crate) mod probes;
 pub(crate) mod raid_controllers;
 pub mod smart;
+mod space;
 pub(crate) mod superblocks;
 pub(crate) mod volumes;
 
@@ -36,6 +37,7 @@ use crate::model::facts::latest::Latest;
 use crate::model::facts::probes::{ProbedMount, Probes};
 use crate::model::facts::raid_controllers::RaidControllers;
 use crate::model::facts::smart::SmartReadings;
+use crate::model::facts::space::SpaceHistories;
 use crate::model::facts::superblocks::Superblocks;
 use crate::model::failure_domain;
 use crate::model::finding::Subject;
@@ -72,6 +74,8 @@ pub(crate) struct Facts {
     pub provision: Latest<ProvisionState>,
     /// Results of probes of volumes, by mount.
     pub probes: Probes,
+    /// Free space over time. Kept in the store.
+    pub space: SpaceHistories,
     pub disk_io: DiskIo,
     /// How long probes and SMART queries took.
     pub timings: Timings,

@@ -3,6 +3,7 @@
 
 pub mod checks;
 pub(crate) mod smart;
+pub(crate) mod space;
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::model::finding::Severity;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::CheckPolicy;
 use crate::model::policy::smart::SmartPolicy;
+use crate::model::policy::space::SpacePolicy;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -82,32 +84,6 @@ impl Default for VolumeSettings {
             ignore_mounts: Vec::new(),
             ignore_types: Vec::new(),
             stage_without_mount: vec!["hostpath.csi.k8s.io".to_owned()],
-        }
-    }
-}
-
-/// Raised below both limits (1 % of 20 TB is not "full"), cleared above `clear_percent` or twice
-/// `raise_bytes`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SpacePolicy {
-    /// Available space in percent of the whole.
-    pub raise_percent: u8,
-    pub raise_bytes: u64,
-    pub clear_percent: u8,
-    /// Available inodes in percent of all; filesystems without a fixed number are not judged.
-    pub raise_inodes_percent: u8,
-    pub clear_inodes_percent: u8,
-}
-
-impl Default for SpacePolicy {
-    fn default() -> Self {
-        SpacePolicy {
-            raise_percent: 2,
-            raise_bytes: 1 << 30,
-            clear_percent: 4,
-            raise_inodes_percent: 2,
-            clear_inodes_percent: 4,
         }
     }
 }

@@ -209,10 +209,10 @@ reasons! {
         "Stop the programs that use it, check the device below, unmount, check the filesystem, and mount it again.",
         "the filesystem is unmounted, or answers again";
     OutOfSpace, Volume, [Suspect, Bad],
-        "There is hardly any space left for an unprivileged user.",
+        "There is hardly any space left for an unprivileged user, or there will be none in a few days.",
         "Existing data is not affected; writes fail (BAD), or soon will.",
         "Delete or move data, or grow the volume.",
-        "`[space] clear_percent` or twice `raise_bytes` are available";
+        "`[space] clear_percent` or twice `raise_bytes` are available, and it will not be full within twice `forecast`";
     OutOfInodes, Volume, [Suspect, Bad],
         "There are hardly any inodes left: new files cannot be created even if there is space.",
         "Existing data is not affected; new files cannot be created (BAD), or soon cannot.",

@@ -200,6 +200,8 @@ pub enum VolumeUsage {
         usage: Usage,
         at: Timestamp,
         stale: Option<Timestamp>,
+        /// When it is full at the rate of the last days; None if it is not filling, or unknown.
+        full_at: Option<Timestamp>,
     },
     /// Raw block, or provided by this node and not mounted: size only.
     Block { size_bytes: u64 },

@@ -49,6 +49,16 @@ pub struct VolumeFacts {
 }
 
 impl VolumeFacts {
+    /// The names that patterns of the configuration can match: its id, PersistentVolume, CSI driver
+    /// and mount points.
+    pub(crate) fn names(&self) -> Vec<HostPath> {
+        let names = [&self.pv, &self.driver].into_iter().flatten();
+        let mut all = vec![HostPath::from(self.id.as_str())];
+        all.extend(names.map(|name| HostPath::from(name.as_str())));
+        all.extend(self.mounts.iter().map(|mount| mount.path.clone()));
+        all
+    }
+
     pub(crate) fn mount_at(&self, path: &HostPath) -> Option<&VolumeMount> {
         self.mounts.iter().find(|mount| mount.path == *path)
     }

@@ -383,6 +383,7 @@ impl Owner {
         self.restore_clock(contents.clock_step, contents.is_quiet_lost);
         self.facts.counters.restore(contents.counters);
         self.facts.smart.restore(contents.smart);
+        self.facts.space.restore(contents.space);
         self.facts.checks.restore(contents.checks);
         // Device numbers and mounts are valid for one boot.
         if contents.boot.is_some() && contents.boot == self.store_sync.boot {

@@ -31,6 +31,7 @@ use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel_log::error_history::ErrorHistory;
 use crate::model::smart;
 use crate::model::snapshot::StoreStatus;
+use crate::model::space_history::SpaceHistory;
 use crate::state::lock::StateLock;
 
 pub use open::DATABASE;
@@ -70,6 +71,7 @@ pub struct StoreContents {
     pub progress: Option<LogProgress>,
     pub counters: Vec<(counters::CounterKey, model::counters::CounterHistory)>,
     pub smart: Vec<(DriveId, smart::history::SmartHistory)>,
+    pub space: Vec<(Subject, SpaceHistory)>,
     pub volumes: Vec<StoredVolume>,
     pub checks: Vec<(CheckId, Check)>,
     /// The boot in which the volumes existed.
@@ -102,6 +104,8 @@ pub struct WriteBatch {
     pub counters: RowChanges<counters::CounterKey, Arc<model::counters::CounterHistory>>,
     /// The stored SMART history of drives.
     pub smart: RowChanges<DriveId, Arc<smart::history::SmartHistory>>,
+    /// The free space of volumes and thin pools over time.
+    pub space: RowChanges<Subject, Arc<SpaceHistory>>,
     pub volumes: RowChanges<VolumeId, StoredVolume>,
     /// Filesystem checks, written when they begin and end.
     pub checks: RowChanges<CheckId, Arc<Check>>,
@@ -144,6 +148,7 @@ impl WriteBatch {
             progress,
             counters,
             smart,
+            space,
             volumes,
             checks,
             boot,
@@ -152,7 +157,7 @@ impl WriteBatch {
         !is_complete
             && (drives.is_empty() && findings.is_empty() && errors.is_empty() && progress.is_none())
             && (counters.is_empty() && smart.is_empty() && volumes.is_empty())
-            && (checks.is_empty() && boot.is_none())
+            && (space.is_empty() && checks.is_empty() && boot.is_none())
     }
 }
 

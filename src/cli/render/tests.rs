@@ -89,6 +89,7 @@ fn volume(health: wire::Health, findings: Vec<wire::Finding>) -> wire::Volume {
             available_inodes: 990,
             time: before(30),
             stale_since: None,
+            full_at: None,
         }),
         health: health.into(),
         csi_status: wire::CsiStatus::Published.into(),

@@ -199,6 +199,7 @@ fn busy_snapshot() -> Snapshot {
             usage: usage(1000, 400),
             at: at(41),
             stale,
+            full_at: Some(at(41 + 2 * 86_400)),
         };
         let volume = Volume {
             usage,

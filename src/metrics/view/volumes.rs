@@ -176,6 +176,22 @@ fn usage(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
             family.value(&[("volume", id.as_str())], figure(usage))?;
         }
     }
+    let help = "Time until it is full at the rate of the last days, while it is filling up.";
+    let mut family = families.gauge("diskvitals_volume_time_to_full", Some(&SECONDS), help)?;
+    for (id, volume) in &snapshot.volumes {
+        if let VolumeUsage::Mounted {
+            at,
+            full_at: Some(full),
+            stale: None,
+            ..
+        } = volume.usage
+        {
+            family.signed(
+                &[("volume", id.as_str())],
+                full.duration_since(at).as_secs(),
+            )?;
+        }
+    }
     let inodes: [(&str, &str, UsageValue); 2] = [
         (
             "diskvitals_volume_inodes",

@@ -3,12 +3,14 @@
 use jiff::Timestamp;
 
 use crate::model::assess::reason_rules::{Context, VolumeInput};
+use crate::model::assess::space::forecast_limit;
 use crate::model::assess::text::{
-    BAD, INACCESSIBLE, Level, SUSPECT, evidence, join_limited, percent, raised, unknown,
+    BAD, INACCESSIBLE, Level, SUSPECT, evidence, format_span, join_limited, percent, raised,
+    unknown,
 };
 use crate::model::block::{Layer, LayerState, MdState, Multipath, ThinPool};
 use crate::model::facts::Facts;
-use crate::model::finding::{Evidence, Severity, Verdict};
+use crate::model::finding::{Evidence, Severity, Subject, Verdict};
 use crate::model::graph::stack::{btrfs_tolerance, tolerance};
 use crate::model::observation::Observation;
 use crate::model::volume::VolumeFacts;
@@ -43,7 +45,8 @@ pub(crate) fn raid(facts: &Facts, devices: &[String]) -> Option<Verdict> {
 }
 
 /// The thin pool below the volume is nearly or fully used, in data or in metadata. Source:
-/// dm-thin's status. SUSPECT, degraded, from `suspect_percent`; BAD from `bad_percent` until below
+/// dm-thin's status. SUSPECT, degraded, from `suspect_percent`, or when its data will be full within
+/// `[space] forecast` at the rate of the last days; BAD from `bad_percent` until below
 /// `suspect_percent`; BAD, inaccessible, when the pool is out of space, read-only or failed. Clears
 /// below `clear_percent` in a pool that accepts writes.
 pub(crate) fn thin_pool_full(input: &VolumeInput) -> Option<Verdict> {
@@ -312,14 +315,28 @@ fn thin_pool(
         let most = data.into_iter().chain(metadata).max()?;
         let reaches = |limit: u8| most >= u64::from(limit);
         let suspect = reaches(policy.suspect_percent);
+        let left = pool.data_total.saturating_sub(pool.data_used);
+        let subject = Subject::Device(name.to_owned());
+        let forecast = context.facts.space.forecast(&subject, left, at);
+        let limit = forecast_limit(context.policy.space.forecast, active);
+        let soon = forecast
+            .filter(|forecast| {
+                let free = 100 - u64::from(context.policy.space.forecast_percent.min(100));
+                forecast.full_in <= limit && data.is_some_and(|data| data >= free)
+            })
+            .map(|forecast| format!("; full in about {}", format_span(forecast.full_in)));
         let level = if reaches(policy.bad_percent) || (active == Some(Severity::Bad) && suspect) {
             BAD
-        } else if suspect || (active.is_some() && reaches(policy.clear_percent)) {
+        } else if suspect || soon.is_some() || (active.is_some() && reaches(policy.clear_percent)) {
             SUSPECT
         } else {
             return None;
         };
-        (level, format!("thin pool {name} is filling up: {used}"))
+        let soon = soon.unwrap_or_default();
+        (
+            level,
+            format!("thin pool {name} is filling up: {used}{soon}"),
+        )
     };
     let proof = vec![evidence(
         format!("dm status of {name}"),

@@ -1,20 +1,23 @@
 //! Rules about free space: bytes and inodes.
 
-use jiff::Timestamp;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 
 use crate::model::assess::reason_rules::VolumeInput;
 use crate::model::assess::text::{
-    BAD, SUSPECT, evidence, format_bytes, format_share, percent, raised, unknown,
+    BAD, SUSPECT, evidence, format_bytes, format_share, format_span, percent, raised, unknown,
 };
-use crate::model::finding::{Evidence, Severity, Verdict};
+use crate::model::finding::{Evidence, Severity, Subject, Verdict};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::Usage;
 
 /// The space that is available to unprivileged users is less than `raise_percent` and
-/// `raise_bytes`. Source: statfs of any of its mounts. SUSPECT, degraded; BAD when nothing is left,
-/// until half of a limit is free. Clears above `clear_percent` or twice `raise_bytes`. Filesystems
-/// that are read-only or without a size are not judged.
+/// `raise_bytes`, or less than `forecast_percent` and gone within `forecast` at the rate of the last
+/// days. Source: statfs of any of its mounts. SUSPECT, degraded; BAD when nothing is left, until
+/// half of a limit is free. Clears above `clear_percent` or twice `raise_bytes`, and when twice
+/// `forecast` is left. Filesystems that are read-only or without a size are not judged.
 pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
     let (path, at, usage) = match newest_usage(input)? {
         Ok(measured) => measured,
@@ -22,24 +25,41 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
     };
     let (total, left) = (usage.total_bytes, usage.available_bytes);
     let share = percent(left, total)?;
-    let policy = &input.context.policy.space;
+    let policy = input.context.policy.space.for_volume(&input.known.facts);
     let enough = policy.raise_bytes.saturating_mul(2);
     let full = is_below(left, total, policy.raise_percent) && left < policy.raise_bytes;
     let over = !is_below(left, total, policy.clear_percent) || left >= enough;
-    if !full && (input.active.is_none() || over) {
+    let subject = Subject::Volume(input.known.facts.id.clone());
+    let forecast = input.context.facts.space.forecast(&subject, left, at);
+    let limit = forecast_limit(policy.forecast, input.active);
+    let soon = forecast.filter(|forecast| {
+        forecast.full_in <= limit && is_below(left, total, policy.forecast_percent)
+    });
+    if !full && soon.is_none() && (input.active.is_none() || over) {
         return Some(Verdict::Clear);
     }
     let half = half_of(total, policy.raise_percent).min(policy.raise_bytes / 2);
     let bad = left == 0 || (input.active == Some(Severity::Bad) && left < half);
     let share = format_share(left, share);
     let (left, total) = (format_bytes(left), format_bytes(total));
-    let message = format!("{left} of {total} ({share}) left at {path}");
-    let clears = format!(
+    let mut message = format!("{left} of {total} ({share}) left at {path}");
+    let mut clears = format!(
         "{} % or {} are available",
         policy.clear_percent,
         format_bytes(enough)
     );
-    let proof = vec![statfs_evidence(path, at, usage)];
+    let mut proof = vec![statfs_evidence(path, at, usage)];
+    if let Some(forecast) = soon {
+        let (left, days) = (format_span(forecast.full_in), format_span(forecast.span));
+        let rate = format_bytes(forecast.per_day);
+        message += &format!("; full in about {left} at the rate of the last {days}");
+        clears += &format!(
+            ", and it will not be full within {}",
+            format_span(forecast_limit(policy.forecast, Some(Severity::Suspect)))
+        );
+        let text = format!("available space fell by {rate} a day for {days}");
+        proof.push(evidence(format!("statfs {path} over time"), at, text));
+    }
     raised(
         if bad { BAD } else { SUSPECT },
         message,
@@ -61,7 +81,7 @@ pub(crate) fn out_of_inodes(input: &VolumeInput) -> Option<Verdict> {
     let Some(share) = percent(left, total) else {
         return Some(Verdict::Clear);
     };
-    let policy = &input.context.policy.space;
+    let policy = input.context.policy.space.for_volume(&input.known.facts);
     let full = is_below(left, total, policy.raise_inodes_percent);
     let over = !is_below(left, total, policy.clear_inodes_percent);
     if !full && (input.active.is_none() || over) {
@@ -80,6 +100,13 @@ pub(crate) fn out_of_inodes(input: &VolumeInput) -> Option<Verdict> {
         clears,
         None,
     )
+}
+
+/// The forecast that raises the finding, or keeps it.
+pub(crate) fn forecast_limit(limit: Duration, active: Option<Severity>) -> SignedDuration {
+    let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
+    let factor = if active.is_some() { 2 } else { 1 };
+    limit.checked_mul(factor).unwrap_or(limit)
 }
 
 fn is_below(left: u64, total: u64, limit_percent: u8) -> bool {

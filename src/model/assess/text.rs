@@ -1,6 +1,6 @@
 //! Wording shared by the rules: bounded messages, evidence, amounts.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::model::finding::{Evidence, FindingDetails, Severity, Status, Verdict};
 use crate::model::mount::Mount;
@@ -106,6 +106,17 @@ pub(crate) fn format_bytes(amount: u64) -> String {
 /// `part` in percent of `whole`, rounded down; None if `whole` is 0.
 pub(crate) fn percent(part: u64, whole: u64) -> Option<u64> {
     (whole > 0).then(|| (u128::from(part) * 100 / u128::from(whole)) as u64)
+}
+
+/// `3 days`, `5 hours`, `less than an hour`: rounded, for forecasts.
+pub(crate) fn format_span(span: SignedDuration) -> String {
+    let hours = (span.as_mins() + 30) / 60;
+    match hours {
+        ..=0 => "less than an hour".to_owned(),
+        1 => "1 hour".to_owned(),
+        2..=47 => format!("{hours} hours"),
+        _ => format!("{} days", (hours + 12) / 24),
+    }
 }
 
 /// `12 %`, `less than 1 %`.

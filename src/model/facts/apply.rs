@@ -10,9 +10,11 @@ use jiff::Timestamp;
 use crate::model::block::LayerState;
 use crate::model::facts::smart::SelfTestStart;
 use crate::model::facts::{Facts, Urgency};
+use crate::model::finding::Subject;
 use crate::model::observation::Observation;
+use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
-use crate::model::probe::StuckProbe;
+use crate::model::probe::{MountProbe, StuckProbe};
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
 impl Facts {
@@ -122,6 +124,7 @@ impl Facts {
                 duration: took,
             } => {
                 self.timings.entry(Source::Probe).or_default().take(took);
+                self.record_space(&path, &result);
                 let (change, is_first) = self.probes.apply(path, result);
                 if is_first {
                     // The store keeps which mounts have answered.
@@ -174,6 +177,17 @@ impl Facts {
         }
     }
 
+    fn record_space(&mut self, path: &HostPath, result: &Observation<MountProbe>) {
+        let mount = self.probes.mounts().get(path);
+        if let (Some(mount), Observation::Ok { at, value }) = (mount, result)
+            && let Ok(usage) = &value.statfs
+        {
+            let subject = Subject::Volume(mount.volume.clone());
+            let (total, available) = (usage.total_bytes, usage.available_bytes);
+            self.space.record(subject, *at, total, available);
+        }
+    }
+
     fn apply_layer(
         &mut self,
         device: String,
@@ -181,6 +195,13 @@ impl Facts {
         settings: &VolumeSettings,
         now: Timestamp,
     ) -> Urgency {
+        if let Observation::Ok { at, value } = &seen
+            && let LayerState::Thin(pool) = value
+        {
+            let left = pool.data_total.saturating_sub(pool.data_used);
+            let subject = Subject::Device(device.clone());
+            self.space.record(subject, *at, pool.data_total, left);
+        }
         let known = self.layers.entry(device).or_default();
         let answered = known.stuck.is_some() && seen.value().is_some();
         if answered {

@@ -235,15 +235,7 @@ impl CheckPolicy {
 
     /// The policy of the first pattern that matches one of the volume's names.
     pub(crate) fn for_volume(&self, volume: &VolumeFacts) -> EffectiveCheckPolicy {
-        let mut names: Vec<HostPath> = vec![HostPath::from(volume.id.as_str())];
-        names.extend(
-            [&volume.pv, &volume.driver]
-                .into_iter()
-                .flatten()
-                .map(|name| HostPath::from(name.as_str())),
-        );
-        names.extend(volume.mounts.iter().map(|mount| mount.path.clone()));
-        self.for_names(&names)
+        self.for_names(&volume.names())
     }
 
     /// The terms by the policy alone; neither frozen nor forced.

@@ -275,7 +275,14 @@ fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> V
         }) => Some(*since),
         _ => failing_since(),
     };
-    VolumeUsage::Mounted { usage, at, stale }
+    let subject = Subject::Volume(volume.facts.id.clone());
+    let forecast = facts.space.forecast(&subject, usage.available_bytes, at);
+    VolumeUsage::Mounted {
+        usage,
+        at,
+        stale,
+        full_at: forecast.and_then(|forecast| at.checked_add(forecast.full_in).ok()),
+    }
 }
 
 fn last_probe(facts: &Facts, volume: &KnownVolume) -> Option<Timestamp> {

@@ -40,6 +40,7 @@ pub(crate) struct StoreSync {
     progress: Option<Arc<LogProgress>>,
     counters: BTreeMap<counters::CounterKey, Arc<model::counters::CounterHistory>>,
     smart: BTreeMap<DriveId, Arc<model::smart::history::SmartHistory>>,
+    space: BTreeMap<Subject, Arc<model::space_history::SpaceHistory>>,
     volumes: BTreeMap<VolumeId, StoredVolume>,
     checks: BTreeMap<CheckId, Arc<Check>>,
     /// The revision up to which the store has the volumes.
@@ -67,6 +68,7 @@ impl StoreSync {
             progress: None,
             counters: BTreeMap::new(),
             smart: BTreeMap::new(),
+            space: BTreeMap::new(),
             volumes: BTreeMap::new(),
             checks: BTreeMap::new(),
             volumes_revision: None,
@@ -147,6 +149,7 @@ impl StoreSync {
             self.progress = None;
             self.counters.clear();
             self.smart.clear();
+            self.space.clear();
             self.volumes.clear();
             self.checks.clear();
             self.volumes_revision = None;
@@ -165,6 +168,7 @@ impl StoreSync {
                 !finding_differs(old, new, times)
             }),
             counters: diff_rows(&mut self.counters, facts.counters.iter(), Arc::ptr_eq),
+            space: diff_rows(&mut self.space, facts.space.iter(), Arc::ptr_eq),
             checks: diff_rows(
                 &mut self.checks,
                 facts.checks.all().iter(),

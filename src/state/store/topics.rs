@@ -17,6 +17,7 @@ use crate::state::store::{RowChanges, StoreContents, WriteBatch};
 const ERRORS: &str = "errors";
 const COUNTERS: &str = "counters";
 const SMART: &str = "smart";
+const SPACE: &str = "space";
 const VOLUMES: &str = "volumes";
 const CHECKS: &str = "checks";
 const BOOT: &str = "boot";
@@ -61,6 +62,7 @@ pub(crate) fn load(
     }
     loaded.counters = load_topic(connection, COUNTERS, rebase)?;
     loaded.smart = load_topic(connection, SMART, rebase)?;
+    loaded.space = load_topic(connection, SPACE, rebase)?;
     loaded.checks = load_topic(connection, CHECKS, rebase)?;
     Ok(())
 }
@@ -73,6 +75,7 @@ pub(crate) fn apply(transaction: &Transaction<'_>, write: &WriteBatch) -> rusqli
     topics.apply(ERRORS, &write.errors)?;
     topics.apply(COUNTERS, &write.counters)?;
     topics.apply(SMART, &write.smart)?;
+    topics.apply(SPACE, &write.space)?;
     topics.apply(VOLUMES, &write.volumes)?;
     topics.apply(CHECKS, &write.checks)?;
     if let Some(boot) = &write.boot {
@@ -180,6 +183,7 @@ mod tests {
     use crate::model::ids::{DriveId, VolumeId};
     use crate::model::kernel_log::error_history::ErrorHistory;
     use crate::model::kernel_log::event::{Class, Cursor};
+    use crate::model::space_history::SpaceHistory;
     use crate::state::store::schema::{MIGRATIONS, migrate};
 
     fn write_and_reload(connection: &mut Connection, write: &WriteBatch) -> StoreContents {
@@ -243,6 +247,8 @@ mod tests {
             }),
             ..LogProgress::default()
         };
+        let mut space = SpaceHistory::default();
+        space.record(at(1), 100, 40);
         let write = WriteBatch {
             errors: put(vec![
                 (drive(), Arc::new(memory.clone())),
@@ -251,6 +257,7 @@ mod tests {
             progress: Some(Arc::new(progress.clone())),
             counters: put(vec![((drive(), "scsi".into()), Arc::new(counters.clone()))]),
             smart: put(vec![(DriveId::new("A"), Arc::default())]),
+            space: put(vec![(volume(), Arc::new(space.clone()))]),
             ..WriteBatch::default()
         };
         write_and_reload(&mut connection, &write);
@@ -264,6 +271,7 @@ mod tests {
             (Some(progress), vec![((drive(), "scsi".into()), counters)])
         );
         assert_eq!(loaded.smart, vec![(DriveId::new("A"), Default::default())]);
+        assert_eq!(loaded.space, vec![(volume(), space)]);
         let less = WriteBatch {
             errors: gone(volume()),
             counters: gone((drive(), "scsi".into())),
@@ -285,7 +293,7 @@ mod tests {
                 ..WriteBatch::default()
             },
         );
-        assert!(nothing.errors.is_empty() && nothing.smart.is_empty());
+        assert!(nothing.errors.is_empty() && nothing.smart.is_empty() && nothing.space.is_empty());
     }
 
     #[test]

@@ -150,6 +150,7 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
             usage,
             at: now(),
             stale: None,
+            full_at: None,
         },
         csi_status: CsiStatus::Published,
         operational_status: OperationalStatus::Operative,

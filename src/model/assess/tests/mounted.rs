@@ -235,16 +235,17 @@ fn space_is_out_below_both_limits_and_back_above_either_clearing_one() {
     // total and available in GiB; active before; expected severity.
     for (total, left, before, expected) in [
         (20_000.0, 200.0, None, None),
-        (100.0, 1.5, None, None),
-        (100.0, 0.5, None, Some(Severity::Suspect)),
-        (10.0, 0.1, None, Some(Severity::Suspect)),
+        (100.0, 5.5, None, None),
+        (100.0, 3.0, None, Some(Severity::Suspect)),
+        (10.0, 0.4, None, Some(Severity::Suspect)),
         (100.0, 0.0, None, Some(Severity::Bad)),
-        (100.0, 0.4, Some(Severity::Bad), Some(Severity::Bad)),
-        (100.0, 0.6, Some(Severity::Bad), Some(Severity::Suspect)),
-        (100.0, 1.5, Some(Severity::Suspect), Some(Severity::Suspect)),
-        (100.0, 2.0, Some(Severity::Suspect), None),
-        (10.0, 0.39, Some(Severity::Suspect), Some(Severity::Suspect)),
-        (10.0, 0.41, Some(Severity::Suspect), None),
+        (100.0, 2.4, Some(Severity::Bad), Some(Severity::Bad)),
+        (100.0, 2.6, Some(Severity::Bad), Some(Severity::Suspect)),
+        (100.0, 6.5, Some(Severity::Suspect), Some(Severity::Suspect)),
+        (100.0, 7.5, Some(Severity::Suspect), None),
+        (500.0, 10.0, Some(Severity::Suspect), None),
+        (10.0, 0.69, Some(Severity::Suspect), Some(Severity::Suspect)),
+        (10.0, 0.71, Some(Severity::Suspect), None),
     ] {
         let mut world = plain();
         let scale = |gib: f64| (gib * GIB as f64) as u64;
@@ -263,6 +264,61 @@ fn space_is_out_below_both_limits_and_back_above_either_clearing_one() {
             "{left} of {total} GiB, {before:?}"
         );
     }
+}
+
+const HOUR: i64 = 3600;
+
+/// A 100 GiB filesystem that loses this many GiB an hour for 48 hours, down to `left`.
+fn filling(left: u64, per_hour: u64) -> crate::model::fixture::TestHost {
+    let mut world = plain();
+    for hour in 0..=48 {
+        let available = (left + (48 - hour) * per_hour) * GIB;
+        let probe = healthy_probe(usage(100 * GIB, available));
+        world.probe("/data", probe, hour as i64 * HOUR);
+    }
+    world
+}
+
+#[test]
+fn space_that_is_gone_in_two_days_is_suspect_before_it_is_short() {
+    let mut world = filling(24, 1);
+    assert_eq!(
+        world
+            .raised_for(Reason::OutOfSpace, 48 * HOUR + 1)
+            .map(|raised| (raised.severity, raised.message)),
+        Some((
+            Severity::Suspect,
+            "24.0 GiB of 100.0 GiB (24 %) left at /data; full in about 26 hours at the rate of the last 47 hours"
+                .into()
+        ))
+    );
+    // Above the share that counts, and more slowly than three days.
+    assert!(
+        filling(30, 1)
+            .raised_for(Reason::OutOfSpace, 48 * HOUR + 1)
+            .is_none()
+    );
+    assert!(
+        filling(24, 0)
+            .raised_for(Reason::OutOfSpace, 48 * HOUR + 1)
+            .is_none()
+    );
+}
+
+#[test]
+fn a_forecast_clears_when_twice_the_time_is_left_and_not_before() {
+    let raise = |per_hour: u64, left: u64| {
+        let mut world = filling(left, per_hour);
+        let subject = Subject::Volume(volume("fs:u"));
+        world
+            .active
+            .insert((subject, Reason::OutOfSpace), Severity::Suspect);
+        world
+            .raised_for(Reason::OutOfSpace, 48 * HOUR + 1)
+            .is_some()
+    };
+    assert!(raise(1, 20));
+    assert!(!raise(0, 20));
 }
 
 #[test]
