@@ -45,10 +45,10 @@ fn messages(disk: &Disk) -> Vec<String> {
 }
 
 /// The records of /dev/kmsg from now on.
-struct KernelLog(std::fs::File);
+pub(crate) struct KernelLog(std::fs::File);
 
 impl KernelLog {
-    fn from_now() -> KernelLog {
+    pub(crate) fn from_now() -> KernelLog {
         let file = std::fs::File::options()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
@@ -59,7 +59,7 @@ impl KernelLog {
     }
 
     /// Whether a record that contains both texts was added.
-    fn has(&mut self, text: &str, other: &str) -> bool {
+    pub(crate) fn has(&mut self, text: &str, other: &str) -> bool {
         let mut record = [0; 8192];
         loop {
             match self.0.read(&mut record) {

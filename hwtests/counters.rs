@@ -278,7 +278,7 @@ async fn the_daemon_lists_its_error_counters() {
     let mnt = testbed.path("mnt/x");
     mount_device(&disk.device, "xfs", &mnt, "");
     let config = testbed.path("diskvitals.toml");
-    std::fs::write(&config, support::daemon::CONFIG).expect("the configuration");
+    std::fs::write(&config, support::daemon::config()).expect("the configuration");
     let daemon = Daemon::start(&testbed).await;
     eventually("ext4 or XFS is counted", SOON, async || {
         let sources = daemon.client.node().await.sources;

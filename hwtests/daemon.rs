@@ -361,7 +361,7 @@ async fn a_changed_configuration_comes_into_force_and_a_bad_one_does_not() {
 
     let maintained = format!(
         "{}\n",
-        support::daemon::CONFIG.replace(
+        support::daemon::config().replace(
             "[drives]",
             &format!("[drives]\nmaintenance = [\"{}\"]", disk.name())
         )

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use diskvitals::api::wire::*;
 use nix::libc;
 
-use crate::support::daemon::{Arguments, CONFIG};
+use crate::support::daemon::{Arguments, config};
 use crate::support::testbed::Claim;
 use crate::support::tools::{mount_device, run};
 use crate::support::{Daemon, FuseServer, Mode, SOON, Testbed, eventually};
@@ -24,7 +24,7 @@ const ID: &str = "csi:p.csi.example.com/v";
 /// Intervals of a shipped daemon: only what the kernel reports can be sooner.
 fn long_intervals(testbed: &Testbed, timeout: &str) -> Arguments {
     let arguments = Arguments::of(testbed);
-    let config = CONFIG
+    let config = config()
         .replace(
             "interval = \"1s\"\ntimeout = \"1s\"",
             &format!("interval = \"600s\"\ntimeout = \"{timeout}\""),

@@ -1,6 +1,7 @@
 //! Tests on this machine's kernel: root, loop devices, FUSE, mounts. They form one program, so that
 //! the library is linked once. Run it with --test-threads=1, because the tests share the kernel's
-//! loop devices.
+//! loop devices; `hwtests/lanes` runs all of them, in lanes beside each other that do not share
+//! them.
 //!
 //! `hwtests/uevents.rs` is a separate program: it binds its threads to a processor and counts them.
 

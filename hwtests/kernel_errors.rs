@@ -4,11 +4,12 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diskvitals::api::wire::*;
 use nix::libc;
 
+use crate::attacks::KernelLog;
 use crate::support::client::{assert_evidence, assert_finding};
 use crate::support::fuse::{Effect, Fault};
 use crate::support::testbed::Claim;
@@ -58,6 +59,21 @@ pub(crate) async fn fail_until<T>(
         reported().await
     })
     .await
+}
+
+/// For an error that cannot be repeated: waits until the limit is not used up, which is so when
+/// nothing was printed for those five seconds.
+async fn failures_are_printed() {
+    const LIMITED_FOR: Duration = Duration::from_millis(5200);
+    let mut log = KernelLog::from_now();
+    let mut since = Instant::now();
+    eventually("the kernel prints failures again", SOON, async || {
+        if log.has("I/O error, dev", "") {
+            since = Instant::now();
+        }
+        (since.elapsed() >= LIMITED_FOR).then_some(())
+    })
+    .await;
 }
 
 /// Another drive with a volume, which must have no finding.
@@ -202,6 +218,7 @@ async fn an_ext4_with_a_failed_journal_write_is_read_only_on_kernel_evidence() {
     let client = &daemon.client;
     let drive_id = client.normal(ID).await.drive_ids.remove(0);
 
+    failures_are_printed().await;
     served.fault(vec![Fault::writes(0..64 * MIB)]);
     let fail_a_write = |name: &str| {
         // It fails; the test examines how the kernel reports it.

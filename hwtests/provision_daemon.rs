@@ -10,7 +10,7 @@ use diskvitals::api::wire::*;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
 
-use crate::support::daemon::{Arguments, CONFIG};
+use crate::support::daemon::{Arguments, config};
 use crate::support::{Daemon, SOON, Testbed, eventually};
 
 const MIB: u64 = 1 << 20;
@@ -362,7 +362,8 @@ async fn a_byte_between_the_samples_prevents_formatting_until_root_permits_it_on
     };
     write(b"x");
     let entry = format!(
-        "{CONFIG}[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
+        "{}[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
+        config(),
         disk.device.display()
     );
     std::fs::write(testbed.path("diskvitals.toml"), entry).expect("the configuration");

@@ -14,6 +14,7 @@ pub mod damage;
 pub mod digest;
 pub mod fuse;
 pub mod kubelet;
+pub mod lane;
 pub mod load;
 pub mod monitor;
 pub mod offline;

@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use tonic::Status;
 
 use crate::support::checkers::loops_over;
-use crate::support::daemon::{Arguments, CONFIG};
+use crate::support::daemon::{Arguments, config};
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{Client, Daemon, Disk, FuseServer, SOON, Testbed, eventually};
 
@@ -33,8 +33,11 @@ pub const ALL: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem:
 pub const ON_DEMAND: &str = "[checks]\nfreeze = \"on-demand\"\n";
 
 pub fn configure(testbed: &Testbed, checks: &str) {
-    std::fs::write(testbed.path("diskvitals.toml"), format!("{CONFIG}{checks}"))
-        .expect("the configuration");
+    std::fs::write(
+        testbed.path("diskvitals.toml"),
+        format!("{}{checks}", config()),
+    )
+    .expect("the configuration");
 }
 
 pub async fn start(testbed: &Testbed, checks: &str) -> Daemon {

@@ -8,7 +8,7 @@ use diskvitals::csi::wire::VolumeCapability;
 use diskvitals::csi::wire::volume_capability::access_mode::Mode;
 use tonic::{Code, Status};
 
-use crate::support::daemon::{Arguments, CONFIG};
+use crate::support::daemon::{Arguments, config};
 use crate::support::shim::{Csi, DRIVER, Shim, block, mount, pool};
 use crate::support::{Daemon, SOON, Testbed, eventually, pause};
 
@@ -19,7 +19,7 @@ pub const POD: &str = "7a000000-0000-4000-8000-00000000000";
 pub fn configure(testbed: &Testbed, more: &str) -> Arguments {
     std::fs::write(
         testbed.path("diskvitals.toml"),
-        format!("{CONFIG}{}{more}", pool(testbed)),
+        format!("{}{}{more}", config(), pool(testbed)),
     )
     .expect("the configuration");
     Arguments::of(testbed)

@@ -10,15 +10,22 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
+use super::lane::Lane;
 use super::{Client, Monitor, Testbed};
 
-/// Differences from the defaults: short intervals and quiet periods, loop devices admitted, small
-/// filesystems judged by percent.
+/// Differences from the defaults: short intervals and quiet periods, the lane's loop devices
+/// admitted, small filesystems judged by percent.
+pub fn config() -> String {
+    let admitted = Lane::of_this_process().loop_names();
+    CONFIG.replace("admit = []", &format!("admit = [\"{admitted}\"]"))
+}
+
+/// The same, and no loop device is a drive.
 pub const CONFIG: &str = r#"
 [log]
 level = "debug"
 [drives]
-admit = ["loop*"]
+admit = []
 offline_after = "2s"
 reconcile_interval = "10s"
 [volumes]
@@ -71,7 +78,7 @@ impl Arguments {
     pub fn of(testbed: &Testbed) -> Arguments {
         let config = testbed.path("diskvitals.toml");
         if !config.exists() {
-            std::fs::write(&config, CONFIG).expect("the configuration");
+            std::fs::write(&config, self::config()).expect("the configuration");
         }
         Arguments {
             socket: testbed.path("run/s"),

@@ -1,6 +1,6 @@
 //! The directory of one test: images, loop devices, mounts, a kubelet's root. It is removed when
 //! dropped, also after a panic. The next run removes what a killed run left behind (directory names
-//! contain the process number).
+//! contain the lane and the process number).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,15 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use super::Kubelet;
+use super::lane::Lane;
 use super::tools::{self, run, succeeds};
 
-const PREFIX: &str = "dvhw-";
 const POD_LOGS: &str = "/var/log/pods";
 
 pub struct Testbed {
     dir: tempfile::TempDir,
-    /// Loop devices that existed before; all others are removed at the end.
+    lane: Lane,
+    /// Loop devices that existed before; the lane's others are removed at the end.
     loops: Vec<String>,
     pub kubelet: Kubelet,
 }
@@ -49,9 +50,10 @@ impl Disk {
 impl Testbed {
     pub fn new() -> Testbed {
         assert!(nix::unistd::geteuid().is_root(), "these tests need root");
-        sweep();
+        let lane = Lane::of_this_process();
+        sweep(&lane);
         let dir = tempfile::Builder::new()
-            .prefix(&format!("{PREFIX}{}-", std::process::id()))
+            .prefix(&format!("{}{}-", lane.folders(), std::process::id()))
             .tempdir_in("/tmp")
             .expect("a folder");
         for folder in ["run", "state", "images", "mnt"] {
@@ -70,6 +72,7 @@ impl Testbed {
         let kubelet = Kubelet::new(dir.path().join("kubelet"));
         Testbed {
             dir,
+            lane,
             loops: loops(),
             kubelet,
         }
@@ -88,14 +91,16 @@ impl Testbed {
         path
     }
 
-    /// The next free loop device over `image`.
+    /// The lane's next free loop device over `image`.
     pub fn attach(&self, image: &Path) -> Disk {
         let former = loops_with_former_errors();
         let is_free = |name: &String| {
             !former.contains(name) && !Path::new(&format!("/sys/block/{name}/loop")).exists()
         };
         // Attached at the same moment by another program: the next one.
-        let device = (0..1000)
+        let device = self
+            .lane
+            .loop_numbers()
             .map(|number| format!("loop{number}"))
             .filter(is_free)
             .map(|name| format!("/dev/{name}"))
@@ -171,6 +176,7 @@ impl Drop for Testbed {
             if let Some(number) = name
                 .strip_prefix("loop")
                 .and_then(|number| number.parse().ok())
+                .filter(|number| self.lane.loop_numbers().contains(number))
             {
                 // SAFETY: takes a number, returns one. Refused (EBUSY) while the device is in use:
                 // then it stays.
@@ -197,14 +203,14 @@ fn loops() -> Vec<String> {
 }
 
 /// Removes what ended processes have left behind.
-fn sweep() {
+fn sweep(lane: &Lane) {
     let Ok(entries) = std::fs::read_dir("/tmp") else {
         return;
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| {
-            name.strip_prefix(PREFIX)?
+            name.strip_prefix(&lane.folders())?
                 .split('-')
                 .next()?
                 .parse::<i32>()
@@ -212,7 +218,13 @@ fn sweep() {
         }) else {
             continue;
         };
-        if kill(Pid::from_raw(pid), None).is_err() {
+        let own = i32::try_from(std::process::id()).expect("a process number");
+        let has_ended = if lane.has_processes_of_its_own() {
+            pid != own
+        } else {
+            kill(Pid::from_raw(pid), None).is_err()
+        };
+        if has_ended {
             take_down(&entry.path());
             if let Err(error) = std::fs::remove_dir_all(entry.path()) {
                 eprintln!("sweeping {}: {error}", entry.path().display());
