@@ -107,6 +107,8 @@ impl Default for DrivesConfig {
 pub(crate) struct VolumesConfig {
     /// Mount points (`*` and `?` allowed) that are not volumes.
     pub ignore_mounts: Vec<String>,
+    /// Mount points of FUSE filesystems that are volumes.
+    pub admit_mounts: Vec<String>,
     /// Filesystem types that are not volumes, besides the pseudo filesystems.
     pub ignore_types: Vec<String>,
     /// CSI drivers that stage without mounting anything at the staging path.
@@ -121,6 +123,7 @@ impl Default for VolumesConfig {
         let settings = VolumeSettings::default();
         VolumesConfig {
             ignore_mounts: settings.ignore_mounts,
+            admit_mounts: settings.admit_mounts,
             ignore_types: settings.ignore_types,
             stage_without_mount: settings.stage_without_mount,
             not_mounted_after: Policy::default().not_mounted_after,
@@ -413,6 +416,7 @@ impl Config {
         VolumeSettings {
             kubelet_root,
             ignore_mounts: volumes.ignore_mounts,
+            admit_mounts: volumes.admit_mounts,
             ignore_types: volumes.ignore_types,
             stage_without_mount: volumes.stage_without_mount,
         }

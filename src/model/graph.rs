@@ -22,7 +22,7 @@ use crate::model::ids::VolumeId;
 use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::{Mount, MountTable};
 use crate::model::path::HostPath;
-use crate::model::policy::VolumeSettings;
+use crate::model::policy::{Exclusion, VolumeSettings};
 use crate::model::provision::{BackingKind, ProvisionState};
 use crate::model::volume::{MountRole, PodUse, Stack, VolumeFacts, VolumeMount};
 
@@ -104,6 +104,40 @@ fn filesystem_key(mount: &Mount) -> FsKey {
     (mount.dev, by_source.then(|| mount.source.clone()))
 }
 
+fn exclusion(mount: &Mount, settings: &VolumeSettings) -> Option<Exclusion> {
+    let fits = |patterns: &[String], text: &[u8]| {
+        patterns
+            .iter()
+            .any(|pattern| mounts::matches(pattern, text))
+    };
+    let path = mount.mount_point.as_bytes();
+    if fits(&settings.ignore_mounts, path) {
+        Some(Exclusion::IgnoredMount)
+    } else if fits(&settings.ignore_types, mount.fs_type.as_bytes()) {
+        Some(Exclusion::IgnoredType)
+    } else {
+        let is_transient = mounts::fs_kind(mount) == FsKind::Transient;
+        (is_transient && !fits(&settings.admit_mounts, path)).then_some(Exclusion::Type)
+    }
+}
+
+/// The mounts that could be volumes by configuration: FUSE filesystems, and what is ignored by it.
+/// Pseudo filesystems are not listed.
+pub(crate) fn excluded_mounts(
+    table: &[Mount],
+    settings: &VolumeSettings,
+) -> BTreeMap<HostPath, (String, Exclusion)> {
+    let excluded = table.iter().filter_map(|mount| {
+        let why = exclusion(mount, settings)?;
+        (mounts::is_fuse(mount) || why != Exclusion::Type)
+            .then(|| (mount.mount_point.clone(), (mount.fs_type.clone(), why)))
+    });
+    excluded.take(MAX_EXCLUDED_MOUNTS).collect()
+}
+
+/// Users can mount any number of FUSE filesystems.
+const MAX_EXCLUDED_MOUNTS: usize = 1000;
+
 struct VolumeBuilder<'a> {
     table: &'a MountTree<'a>,
     graph: Graph<'a>,
@@ -162,16 +196,7 @@ impl VolumeBuilder<'_> {
     }
 
     fn is_of_host(&self, mount: &Mount) -> bool {
-        if mounts::fs_kind(mount) == FsKind::Transient {
-            return false;
-        }
-        let ignored = |patterns: &[String], text: &[u8]| {
-            patterns
-                .iter()
-                .any(|pattern| mounts::matches(pattern, text))
-        };
-        !ignored(&self.settings.ignore_mounts, mount.mount_point.as_bytes())
-            && !ignored(&self.settings.ignore_types, mount.fs_type.as_bytes())
+        exclusion(mount, self.settings).is_none()
     }
 
     /// Before the kubelet's records are read, a mount at a path of CSI volumes does not count as a
@@ -271,7 +296,7 @@ impl VolumeBuilder<'_> {
             facts.fs_type = Some(mount.fs_type.clone());
         }
         facts.source = Some(mount.source.clone());
-        facts.remote = mounts::fs_kind(mount) == FsKind::Remote;
+        facts.remote = mounts::fs_kind(mount) == FsKind::Remote || mounts::is_remote_view(mount);
         let Some(found) = self.graph.device_of(mount) else {
             // Anonymous number without a device: the filesystem has none. Real number that no scan
             // lists: the device was removed.

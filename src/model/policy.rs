@@ -70,6 +70,9 @@ pub struct VolumeSettings {
     /// Mount points of the host that are not volumes: `*` matches any characters, `/` included, `?`
     /// matches one.
     pub ignore_mounts: Vec<String>,
+    /// Mount points of the host that are volumes although their filesystem type is not (FUSE), by
+    /// the same patterns.
+    pub admit_mounts: Vec<String>,
     /// Filesystem types of host mounts that are not volumes, by the same patterns (`fuse.*`).
     pub ignore_types: Vec<String>,
     /// CSI drivers that answer NodeStageVolume without mounting anything at the staging path: no
@@ -82,10 +85,22 @@ impl Default for VolumeSettings {
         VolumeSettings {
             kubelet_root: HostPath::from("/var/lib/kubelet"),
             ignore_mounts: Vec::new(),
+            admit_mounts: Vec::new(),
             ignore_types: Vec::new(),
             stage_without_mount: vec!["hostpath.csi.k8s.io".to_owned()],
         }
     }
+}
+
+/// Why a mount of the host is not a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exclusion {
+    /// Its type keeps no data of its own, or only its user knows where.
+    Type,
+    /// `[volumes] ignore_mounts`.
+    IgnoredMount,
+    /// `[volumes] ignore_types`.
+    IgnoredType,
 }
 
 /// Used blocks in percent of a thin pool's data or metadata. From `bad`, writes are about to fail

@@ -15,6 +15,7 @@ use crate::model::finding::{Finding, Health, UnknownCause};
 use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel_log::error_history::ErrorHistory;
 use crate::model::path::HostPath;
+use crate::model::policy::Exclusion;
 use crate::model::probe::Usage;
 use crate::model::source_update::{Source, SourceStatus};
 use crate::model::stale::Attachment;
@@ -58,6 +59,8 @@ pub struct NodeContext {
     pub driver: Option<String>,
     /// The drives below the pool.
     pub pool: Stack,
+    /// Mounts that are no volumes, and could be by configuration: type and reason.
+    pub excluded_mounts: BTreeMap<HostPath, (String, Exclusion)>,
 }
 
 impl NodeContext {

@@ -305,6 +305,7 @@ fn node_context(seen: GraphInput<'_>, settings: &VolumeSettings) -> NodeContext 
         kubelet_root: graph::kubelet_root(seen.kubelet, settings).clone(),
         driver: seen.provision.map(|provision| provision.driver.clone()),
         pool: graph::pool_stack(seen),
+        excluded_mounts: graph::excluded_mounts(&seen.mounts.mounts, settings),
     }
 }
 

@@ -51,6 +51,9 @@ const REMOTE_FUSE: &[&str] = &[
     "blobfuse",
     "blobfuse2",
 ];
+/// FUSE views of other machines, which people mount for themselves. They are volumes only if they
+/// are admitted by configuration.
+const REMOTE_VIEWS: &[&str] = &["fuse.sshfs", "fuse.rclone", "fuse.curlftpfs"];
 /// Read-only images: they store no data that could be lost.
 const IMAGES: &[&str] = &["squashfs", "iso9660", "erofs", "cramfs", "romfs", "udf"];
 /// Filesystems with an anonymous device number that are on block devices of this node.
@@ -80,6 +83,10 @@ pub(crate) fn fs_kind(mount: &Mount) -> FsKind {
     } else {
         FsKind::Local
     }
+}
+
+pub(crate) fn is_remote_view(mount: &Mount) -> bool {
+    REMOTE_VIEWS.contains(&mount.fs_type.as_str())
 }
 
 pub(crate) fn is_fuse(mount: &Mount) -> bool {

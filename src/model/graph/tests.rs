@@ -1,8 +1,10 @@
 use crate::model::block::{BtrfsFs, Layer, LayerState, MdMember, MdState};
 use crate::model::facts::LayerFacts;
 use crate::model::fixture::*;
+use crate::model::graph::excluded_mounts;
 use crate::model::ids::DriveId;
 use crate::model::observation::Observation;
+use crate::model::policy::Exclusion;
 use crate::model::volume::{Impact, MountRole, Stack};
 
 const K: &str = "/var/lib/kubelet";
@@ -94,6 +96,52 @@ fn pseudo_filesystems_images_and_ignored_mounts_are_no_volumes() {
     assert_eq!(world.volumes().len(), 1);
     world.settings.ignore_mounts = vec!["/scratch/*".into()];
     assert_eq!(world.volumes().len(), 0);
+}
+
+#[test]
+fn a_fuse_filesystem_is_a_volume_where_the_configuration_admits_it() {
+    let mut world = TestHost::default()
+        .mounted("0:40", "/", "/pool", "fuse.mergerfs", "a:b")
+        .mounted("0:41", "/", "/home/u/far", "fuse.sshfs", "u@host:")
+        .mounted("0:42", "/", "/run", "tmpfs", "tmpfs");
+    let excluded = |world: &TestHost| -> Vec<(String, Exclusion)> {
+        let table = world.mounts.mounts.as_slice();
+        excluded_mounts(table, &world.settings)
+            .into_iter()
+            .map(|(path, (_, why))| (path.to_string(), why))
+            .collect()
+    };
+    assert_eq!(world.volumes().len(), 0);
+    assert_eq!(
+        excluded(&world),
+        [
+            ("/home/u/far".to_owned(), Exclusion::Type),
+            ("/pool".to_owned(), Exclusion::Type)
+        ]
+    );
+    world.settings.admit_mounts = vec!["/pool".into(), "/home/*/far".into()];
+    let volumes = world.volumes();
+    let remote: Vec<(String, bool)> = volumes
+        .iter()
+        .map(|volume| (volume.id.to_string(), volume.remote))
+        .collect();
+    assert_eq!(
+        remote,
+        [
+            ("mnt:/home/u/far".to_owned(), true),
+            ("mnt:/pool".to_owned(), false)
+        ]
+    );
+    assert!(
+        volumes
+            .iter()
+            .all(|volume| volume.device.is_none() && !volume.device_gone)
+    );
+    world.settings.ignore_mounts = vec!["/pool".into()];
+    assert_eq!(
+        excluded(&world),
+        [("/pool".to_owned(), Exclusion::IgnoredMount)]
+    );
 }
 
 #[test]
