@@ -15,6 +15,7 @@ pub(crate) mod condition;
 pub mod counters;
 pub mod dev;
 pub mod drive;
+pub(crate) mod duration;
 pub(crate) mod echo;
 pub mod facts;
 pub mod failure_domain;

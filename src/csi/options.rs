@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 
 use crate::logging::LogFormat;
@@ -58,7 +59,8 @@ pub struct Options {
     #[arg(
         long,
         value_name = "PATH",
-        default_value = "/run/diskvitals/csi/agent.sock"
+        default_value = "/run/diskvitals/csi/agent.sock",
+        value_parser = PathBufValueParser::new().try_map(std::path::absolute::<PathBuf>)
     )]
     pub agent: PathBuf,
 
@@ -268,9 +270,9 @@ pub struct Endpoint(PathBuf);
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    #[error("only unix sockets are served: write unix:///PATH")]
+    #[error("only unix sockets are served: write unix:///PATH or unix:PATH")]
     Scheme,
-    #[error("the path must be absolute: write unix:///PATH, with three slashes")]
+    #[error("behind unix:// the path must be absolute: write unix:///PATH, or unix:PATH")]
     Relative,
     #[error("the path names no file")]
     NotAFile,
@@ -288,10 +290,14 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
-        let path = Path::new(text.strip_prefix("unix://").ok_or(EndpointError::Scheme)?);
-        if !path.is_absolute() {
-            return Err(EndpointError::Relative);
-        }
+        let rest = text.strip_prefix("unix:").ok_or(EndpointError::Scheme)?;
+        let path = match rest.strip_prefix("//") {
+            Some(path) if !path.starts_with('/') => return Err(EndpointError::Relative),
+            Some(path) => path,
+            None => rest,
+        };
+        let absolute = std::path::absolute(path).map_err(|_| EndpointError::NotAFile)?;
+        let path = absolute.as_path();
         let length = path.as_os_str().as_bytes().len();
         if length > MAX_SOCKET_PATH_LEN {
             return Err(EndpointError::TooLong(length));
