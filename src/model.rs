@@ -36,6 +36,7 @@ pub mod policy;
 pub mod probe;
 pub mod provision;
 pub mod reason;
+pub(crate) mod similar;
 pub mod smart;
 pub mod snapshot;
 pub(crate) mod snapshot_builder;

@@ -5,6 +5,8 @@
 //! UID, or a finding's id. Out: the subject, or an error that lists the candidates. Does not depend
 //! on wire types.
 
+mod suggest;
+
 use std::collections::BTreeSet;
 
 use crate::model::block::{BlockDevice, Layer};
@@ -12,6 +14,7 @@ use crate::model::echo::echo;
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::path::HostPath;
+use crate::model::similar::did_you_mean;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 
 /// Maximum number of candidates that an error lists.
@@ -20,7 +23,7 @@ const MAX_CANDIDATES: usize = 10;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ResolveError {
     #[error("nothing here is known as `{query}`{hint}")]
-    Unknown { query: String, hint: &'static str },
+    Unknown { query: String, hint: String },
     #[error("`{query}` is ambiguous, it names {}", list(candidates))]
     Ambiguous {
         query: String,
@@ -69,7 +72,7 @@ pub(crate) fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, Reso
     let pod: Vec<VolumeId> = volume_ids(snapshot, |it| pod_matches(it, query)).collect();
     let mut found: Vec<Subject> = found.into_iter().collect();
     match (found.len(), pod.len()) {
-        (0, 0) => Err(unknown(query)),
+        (0, 0) => Err(unknown(snapshot, query)),
         (0, 1..) => Ok(Resolved::Pod(pod)),
         (1, 0) => Ok(Resolved::Subject(found.remove(0))),
         _ => {
@@ -140,7 +143,10 @@ fn single<'a, I: Ord, T>(
         let subjects: Vec<Subject> = found.into_iter().map(subject).collect();
         return Err(ambiguous(snapshot, query, &subjects));
     }
-    found.first().and_then(get).ok_or_else(|| unknown(query))
+    found
+        .first()
+        .and_then(get)
+        .ok_or_else(|| unknown(snapshot, query))
 }
 
 /// A block device and every device below it, by kernel name.
@@ -353,11 +359,12 @@ fn pod_matches(volume: &Volume, query: &str) -> bool {
     })
 }
 
-fn unknown(query: &str) -> ResolveError {
+fn unknown(snapshot: &Snapshot, query: &str) -> ResolveError {
     let hint = if query.is_empty() {
         ": give an id, a device, a mount point, a volume handle or namespace/name of a pod"
+            .to_owned()
     } else {
-        ""
+        did_you_mean(&suggest::suggestions(snapshot, query))
     };
     ResolveError::Unknown {
         query: echo(query),
