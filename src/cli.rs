@@ -8,6 +8,7 @@ mod check;
 pub mod check_image;
 mod commands;
 mod error;
+mod findings;
 mod json;
 mod offline;
 mod printer;

@@ -24,6 +24,7 @@ pub mod checker;
 pub mod cli;
 pub(crate) mod config;
 pub mod csi;
+pub(crate) mod grpc;
 pub mod host;
 pub(crate) mod logging;
 pub(crate) mod metrics;

@@ -4,12 +4,15 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Parser, Subcommand, ValueEnum};
+use jiff::Timestamp;
 
 use crate::api::client::DEFAULT_SOCKET;
 use crate::api::wire;
+use crate::host::clock::wall_now;
 use crate::model::check::{Filesystem, Mode};
+use crate::model::duration;
 use crate::model::reason::Reason;
 
 const ABOUT_HELP: &str = "Shows the health of this node's drives, filesystems and volumes, with the reason and since when, as diskvitalsd (the node's daemon) knows it.
@@ -21,7 +24,7 @@ a PersistentVolume, a filesystem's UUID, or a pod as namespace/name. A name that
 #[command(name = "diskvitals", version, about = "Health of this node's drives, filesystems and volumes", long_about = ABOUT_HELP, max_term_width = 120)]
 pub(crate) struct Args {
     /// The daemon's socket
-    #[arg(long, global = true, env = "DISKVITALS_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH")]
+    #[arg(long, global = true, env = "DISKVITALS_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH", value_parser = PathBufValueParser::new().try_map(std::path::absolute::<PathBuf>))]
     pub socket: PathBuf,
     /// Output format: tables for people, or the daemon's answer as canonical protobuf JSON
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
@@ -30,8 +33,8 @@ pub(crate) struct Args {
     /// terminal
     #[arg(long, global = true)]
     pub no_color: bool,
-    /// Time limit for each answer of the daemon, in seconds
-    #[arg(long, global = true, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
+    /// Time limit for each answer of the daemon: seconds, or a duration (500ms, 2min)
+    #[arg(long, global = true, default_value = "10", value_name = "DURATION", value_parser = seconds)]
     pub timeout: Duration,
     #[command(subcommand)]
     pub command: Command,
@@ -102,6 +105,83 @@ pub(crate) struct CheckArgs {
     /// Cancel this check
     #[arg(long, value_name = "CHECK", conflicts_with_all = ["target", "freeze", "snapshot", "no_wait", "runs", "force", "filesystem"])]
     pub cancel: Option<String>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FindingsArgs {
+    /// A finding's id, or the unique beginning of one; or a thing by any of its names
+    #[arg(value_name = "FINDING|ID")]
+    pub id: Option<String>,
+    /// Include cleared findings
+    #[arg(long)]
+    pub all: bool,
+    /// Only findings of this severity, or worse
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub severity: Option<Level>,
+    /// Only findings about this drive, and those of volumes that follow from its failure
+    #[arg(long, value_name = "ID")]
+    pub drive: Option<String>,
+    /// Only findings about this volume
+    #[arg(long, value_name = "ID")]
+    pub volume: Option<String>,
+    /// Only findings with this reason; may be repeated
+    #[arg(long, value_name = "REASON", value_parser = ReasonNames, hide_possible_values = true)]
+    pub reason: Vec<String>,
+    /// Only findings that began or cleared since: a duration before now (2d, 90min), or a local date
+    /// with or without a time (2026-11-20, "2026-11-20 14:00")
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub since: Option<Since>,
+}
+
+/// Least severity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Level {
+    Info,
+    Suspect,
+    Bad,
+}
+
+impl Level {
+    pub(crate) fn wire(self) -> wire::Severity {
+        match self {
+            Level::Info => wire::Severity::Info,
+            Level::Suspect => wire::Severity::Suspect,
+            Level::Bad => wire::Severity::Bad,
+        }
+    }
+}
+
+/// A point in time, given as such or as an age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Since {
+    Ago(Duration),
+    At(Timestamp),
+}
+
+impl Since {
+    pub(crate) fn time(self) -> Timestamp {
+        match self {
+            Since::Ago(age) => wall_now().checked_sub(age).unwrap_or(Timestamp::MIN),
+            Since::At(time) => time,
+        }
+    }
+}
+
+fn since(text: &str) -> Result<Since, String> {
+    if let Ok(age) = duration::parse(text) {
+        return Ok(Since::Ago(age));
+    }
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(Since::At(time));
+    }
+    let local = text.parse::<jiff::civil::DateTime>();
+    let zoned = local.and_then(|local| local.to_zoned(jiff::tz::TimeZone::system()));
+    zoned
+        .map(|zoned| Since::At(zoned.timestamp()))
+        .map_err(|_| {
+            "give a duration before now (2d, 90min) or a date (2026-11-20, \"2026-11-20 14:00\")"
+                .to_owned()
+        })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -178,12 +258,8 @@ pub(crate) enum Command {
         #[arg(value_name = "ID")]
         id: String,
     },
-    /// List findings, worst first
-    Findings {
-        /// Include cleared findings
-        #[arg(long)]
-        all: bool,
-    },
+    /// List findings, worst first, or show those of one name in full
+    Findings(FindingsArgs),
     /// Show the chain of drive, partition, …, volume and pod that a thing belongs to, with its
     /// findings, their evidence, what clears them and what to do
     Explain {
@@ -194,16 +270,25 @@ pub(crate) enum Command {
     Watch,
     /// Acknowledge a finding: it stays visible but does not count until it clears or worsens (root)
     Ack {
-        #[arg(value_name = "FINDING")]
+        /// A finding's id, or the unique beginning of one; or a thing by any of its names: its
+        /// findings are listed first
+        #[arg(value_name = "FINDING|ID")]
         finding: String,
         /// Why the finding needs no further attention
         #[arg(long, value_name = "TEXT")]
         note: String,
+        /// Acknowledge the findings of a thing without a question
+        #[arg(short, long)]
+        yes: bool,
     },
     /// Withdraw an acknowledgement (root)
     Unack {
-        #[arg(value_name = "FINDING")]
+        /// A finding's id, or the unique beginning of one; or a thing by any of its names
+        #[arg(value_name = "FINDING|ID")]
         finding: String,
+        /// Withdraw those of a thing without a question
+        #[arg(short, long)]
+        yes: bool,
     },
     /// Check the filesystem of a volume, mount point, device or image (root, except for readable
     /// image files)
@@ -406,9 +491,19 @@ fn filesystem(name: &str) -> Result<Filesystem, String> {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    match text.trim_end_matches('s').parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("give a number of seconds, more than 0 and at most 86400".to_owned()),
+    const LONGEST: f64 = 86_400.0;
+    let seconds = text
+        .parse::<f64>()
+        .ok()
+        .or_else(|| Some(duration::parse(text).ok()?.as_secs_f64()));
+    match seconds {
+        Some(seconds) if seconds > 0.0 && seconds <= LONGEST => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err(
+            "give a number of seconds or a duration (500ms, 2min), more than 0 and at most a day"
+                .to_owned(),
+        ),
     }
 }
 
@@ -426,7 +521,9 @@ mod tests {
     #[test]
     fn a_timeout_is_a_positive_number_of_seconds() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for wrong in ["0", "-1", "NaN", "inf", "", "x", "1e9"] {
+        assert_eq!(seconds("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("1d"), Ok(Duration::from_secs(86_400)));
+        for wrong in ["0", "-1", "NaN", "inf", "", "x", "1e9", "2d"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }

@@ -16,7 +16,7 @@ use crate::cli::error::Error;
 use crate::cli::printer::{Printer, print_bytes};
 use crate::cli::screen::Screen;
 use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
-use crate::cli::{check, complain, json, offline, render};
+use crate::cli::{check, complain, findings, json, offline, render};
 use crate::model::causes::with_causes;
 use crate::model::reason::UnknownReason;
 
@@ -38,7 +38,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Drive { .. }
         | Command::Volumes { .. }
         | Command::Volume { .. }
-        | Command::Findings { .. }
+        | Command::Findings(_)
         | Command::Explain { .. }
         | Command::Checks { .. }
         | Command::Reasons { .. }
@@ -127,12 +127,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
                 render::volumes::one(&answer, &out.screen)
             })?;
         }
-        Command::Findings { all } => {
-            let answer = connect().await?.findings(*all).await?;
-            out.show("ListFindingsResponse", &answer, || {
-                render::findings::table(&answer.findings, &out.screen)
-            })?;
-        }
+        Command::Findings(args) => return findings::list(&out, &connect().await?, args).await,
         Command::Explain { id } => {
             let answer = connect().await?.explain(id).await?;
             out.show("Explanation", &answer, || {
@@ -140,17 +135,11 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             })?;
         }
         Command::Watch => watch(&out, &connect().await?, args).await?,
-        Command::Ack { finding, note } => {
-            let answer = connect().await?.acknowledge(finding, note).await?;
-            out.show("Finding", &answer, || {
-                render::findings::one(&answer, &out.screen)
-            })?;
+        Command::Ack { finding, note, yes } => {
+            return findings::acknowledge(&out, &connect().await?, finding, note, *yes).await;
         }
-        Command::Unack { finding } => {
-            let answer = connect().await?.unacknowledge(finding).await?;
-            out.show("Finding", &answer, || {
-                render::findings::one(&answer, &out.screen)
-            })?;
+        Command::Unack { finding, yes } => {
+            return findings::unacknowledge(&out, &connect().await?, finding, *yes).await;
         }
         Command::FormatAuthorize {
             volume: Some(volume),

@@ -82,7 +82,7 @@ impl Screen {
     }
 }
 
-fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
+pub(crate) fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
     Timestamp::new(time.seconds, time.nanos).ok()
 }
 

@@ -393,6 +393,7 @@ impl Owner {
                 finding,
                 by,
                 note,
+                seen: _,
                 reply,
             } => {
                 let ack = Acknowledgement {

@@ -393,7 +393,11 @@ async fn acknowledging_needs_root_and_validates_its_arguments() {
         .clone();
     let mut ack = async |finding_id: String, note: String| {
         admin
-            .acknowledge_finding(wire::AcknowledgeFindingRequest { finding_id, note })
+            .acknowledge_finding(wire::AcknowledgeFindingRequest {
+                finding_id,
+                note,
+                ..Default::default()
+            })
             .await
     };
     let uid = nix::unistd::geteuid().as_raw();
