@@ -103,6 +103,21 @@ pub(crate) fn escape_control(text: &str) -> String {
         .collect()
 }
 
+/// `35 s`, `2 min 10 s`, `3 h 5 min`, `2 d 4 h`.
+pub(crate) fn span(duration: std::time::Duration) -> String {
+    let seconds = duration.as_secs();
+    let (large, small, units) = match seconds {
+        0..60 => return format!("{seconds} s"),
+        60..3600 => (seconds / 60, seconds % 60, ("min", "s")),
+        3600..86_400 => (seconds / 3600, seconds / 60 % 60, ("h", "min")),
+        _ => (seconds / 86_400, seconds / 3600 % 24, ("d", "h")),
+    };
+    match small {
+        0 => format!("{large} {}", units.0),
+        small => format!("{large} {} {small} {}", units.0, units.1),
+    }
+}
+
 pub(crate) fn bytes(count: u64) -> String {
     ByteSize(count).display().iec().to_string()
 }
