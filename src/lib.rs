@@ -27,6 +27,7 @@ pub mod csi;
 pub(crate) mod grpc;
 pub mod host;
 pub(crate) mod logging;
+pub(crate) mod manual;
 pub(crate) mod metrics;
 pub mod model;
 pub mod provision;

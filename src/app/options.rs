@@ -10,6 +10,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use crate::app::watchdog::MIN_TIMEOUT;
 use crate::config::listen::Address;
 use crate::logging::LogFormat;
+use crate::manual::DAEMON;
 use crate::model::duration;
 
 /// Monitors the health of this node's drives, filesystems and volumes, and serves it on a unix
@@ -21,10 +22,8 @@ use crate::model::duration;
 ///
 /// Signals: HUP reads the configuration again (so does a change of the file); TERM and INT stop it,
 /// in 5 s at most, whatever hangs.
-///
-/// Exit status: 0 stopped, 1 failed, 2 wrong usage or configuration.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "diskvitalsd", version, max_term_width = 100)]
+#[command(name = "diskvitalsd", version, max_term_width = 100, after_long_help = DAEMON.help())]
 pub struct Options {
     /// Configuration in TOML [default: /etc/diskvitals/diskvitals.toml, which may be missing]
     #[arg(long, value_name = "FILE")]

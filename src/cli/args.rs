@@ -68,9 +68,7 @@ const CHECK_HELP: &str = "Checks a filesystem without writing to it: ext2 to ext
 
 One run of the checker decides for a filesystem that is not mounted or mounted read-only. A filesystem in use changes while the checker reads it: \
 a live XFS is inconclusive unless it is clean, a live ext4 is at most suspected. With --freeze, where the policy ([checks] freeze) allows it, the filesystem is \
-frozen during a run (5 s at most by default), and two such runs with the same findings decide. Interrupting this command cancels the check and thaws the filesystem.
-
-Exit status: 0 clean, 1 suspected or corrupted, 2 wrong usage, 3 inconclusive, failed, not started or not followed to its end, 130 interrupted.";
+frozen during a run (5 s at most by default), and two such runs with the same findings decide. Interrupting this command cancels the check and thaws the filesystem.";
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CheckArgs {
@@ -204,9 +202,7 @@ impl FilesystemKind {
 
 const SELF_TEST_HELP: &str = "Starts a drive's SMART self-test and waits for its end.
 
-The drive remains usable during the test, at reduced speed. Interrupting this program does not end the test; `diskvitals drive ID` shows the result.
-
-Exit status: 0 passed (with --no-wait: started), 1 failed, refused or ended without a result, 2 wrong usage, 130 interrupted.";
+The drive remains usable during the test, at reduced speed. Interrupting this program does not end the test; `diskvitals drive ID` shows the result.";
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
@@ -224,6 +220,7 @@ pub(crate) enum Command {
     },
     /// Show one drive in full
     Drive {
+        /// The drive, by any of its names
         #[arg(value_name = "ID")]
         id: String,
         /// History of the attributes that decide the drive's health, one line each
@@ -236,8 +233,10 @@ pub(crate) enum Command {
     /// Start a drive's SMART self-test and wait for its end (root)
     #[command(long_about = SELF_TEST_HELP)]
     SelfTest {
+        /// The drive, by any of its names
         #[arg(value_name = "DRIVE")]
         drive: String,
+        /// Length of the test
         #[arg(value_enum)]
         kind: TestKind,
         /// Return as soon as the drive has started the test
@@ -255,6 +254,7 @@ pub(crate) enum Command {
     },
     /// Show one volume in full
     Volume {
+        /// The volume, by any of its names
         #[arg(value_name = "ID")]
         id: String,
     },
@@ -263,6 +263,7 @@ pub(crate) enum Command {
     /// Show the chain of drive, partition, …, volume and pod that a thing belongs to, with its
     /// findings, their evidence, what clears them and what to do
     Explain {
+        /// A drive, device, volume, pod or finding, by any of its names
         #[arg(value_name = "ID")]
         id: String,
     },
@@ -296,11 +297,13 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// List all checks or those of one volume or device, newest first, or show one check in full
     Checks {
+        /// A check's id, or a volume or device by any of its names
         #[arg(value_name = "CHECK|ID")]
         what: Option<String>,
     },
     /// Read the state of everything, or of one thing, again now (root)
     Refresh {
+        /// A drive, device, volume or pod, by any of its names
         #[arg(value_name = "ID")]
         id: Option<String>,
     },
@@ -343,11 +346,20 @@ pub(crate) enum Command {
     },
     /// Print shell completions to standard output
     Completions {
+        /// The shell to print them for
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+    /// Print the names that fit a command line, for the shells' completions
+    #[command(hide = true)]
+    Complete {
+        /// The words before the cursor, from the program's name on; the last one may be incomplete
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
     /// Write the man pages of all commands to a directory
     Man {
+        /// The directory to write to
         #[arg(value_name = "DIR", default_value = ".")]
         dir: PathBuf,
     },
@@ -359,9 +371,7 @@ const FORMAT_AUTHORIZE_HELP: &str = "Permits one mkfs on the device of a volume 
 created it, or if all of it read as zero.
 
 The permission is for the present device (its identity and size), for 24 hours, and for one mkfs, which happens when the volume is staged next. All data on the \
-device is then lost. A device with a known signature (a filesystem, a partition table) is not formatted even then: clear it first (wipefs -a).
-
-Exit status: 0 done or printed, 1 refused, 2 wrong usage.";
+device is then lost. A device with a known signature (a filesystem, a partition table) is not formatted even then: clear it first (wipefs -a).";
 
 const CLEANUP_HELP: &str = "Removes the stale mounts of a CSI volume whose pods no longer exist: mounts of containers and pods, the staging mount, and the empty \
 directories under these mounts below the kubelet's directory. For a volume that this node provides, also its loop device.
@@ -369,25 +379,19 @@ directories under these mounts below the kubelet's directory. For a volume that 
 Without --yes, the steps are printed and nothing is changed. The command is refused while a pod has a record of the volume or a log directory, while a process \
 uses a mount, and where either is unknown. `diskvitals volumes --stale` lists stale attachments.
 
-With --lazy, mounts are detached from the tree at once and released when the device responds again (umount -l). Use it for a device that hangs.
-
-Exit status: 0 done or printed, 1 refused or a step failed, 2 wrong usage.";
+With --lazy, mounts are detached from the tree at once and released when the device responds again (umount -l). Use it for a device that hangs.";
 
 const KERNEL_LOG_HELP: &str = "Finds errors of drives and filesystems in a kernel log. With -o json, one line of JSON per file.
 
 Reads these formats, also compressed with gzip: dmesg with any of its options, journalctl (short, short-iso, short-precise, cat, json, export), syslog, \
-raw /dev/kmsg. A file may contain several boots. Lines of user-space programs are skipped. The rules are the daemon's.
-
-Exit status: 0 all files were read, with any result; 1 a file could not be read; 2 wrong usage.";
+raw /dev/kmsg. A file may contain several boots. Lines of user-space programs are skipped. The rules are the daemon's.";
 
 const SMART_HELP: &str = "Evaluates a drive's smartctl JSON. With -o json, one line of JSON per file.
 
 Reads the output of smartctl -j (--json), version 7.0 or newer, best with -x: smartctl -j -x /dev/sda > sda.json; also compressed with gzip. The rules and \
 limits are the daemon's. A single output has no history: levels are evaluated, growth is not.
 
-The health is unknown, with the reason, if the drive was in standby, has no SMART or did not respond.
-
-Exit status: 0 all files were read, with any result; 1 a file could not be read or is not a drive's smartctl JSON; 2 wrong usage.";
+The health is unknown, with the reason, if the drive was in standby, has no SMART or did not respond.";
 
 const FSCK_HELP: &str = "Evaluates recorded output of a filesystem checker. With -o json, one line of JSON for all files.
 
@@ -395,9 +399,7 @@ Each file is the output of one run of `e2fsck -fn`, `xfs_repair -n` or `btrfs ch
 compressed with gzip. All files are runs on the same filesystem in the same state (--mode). Results and verdict follow the daemon's rules: the exit status alone \
 decides nothing, live runs must agree, and frozen runs count as at least 60 s apart, because files do not record when they were made.
 
-Without --exit-status, the exit status is inferred from the output. Give it if it is known: a checker that fails often prints nothing.
-
-Exit status: 0 all files were read, with any result; 1 a file could not be read; 2 wrong usage.";
+Without --exit-status, the exit status is inferred from the output. Give it if it is known: a checker that fails often prints nothing.";
 
 /// State of the filesystem while the checker read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

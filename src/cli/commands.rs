@@ -16,7 +16,7 @@ use crate::cli::error::Error;
 use crate::cli::printer::{Printer, print_bytes};
 use crate::cli::screen::Screen;
 use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
-use crate::cli::{check, complain, findings, json, offline, render};
+use crate::cli::{check, complain, complete, findings, json, manual, offline, render};
 use crate::model::causes::with_causes;
 use crate::model::reason::UnknownReason;
 
@@ -53,6 +53,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Refresh { .. }
         | Command::Analyze { .. }
         | Command::Completions { .. }
+        | Command::Complete { .. }
         | Command::Man { .. } => false,
     }
 }
@@ -179,8 +180,12 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
         }
         Command::Reasons { reason } => return reasons(&out, args, reason.as_deref()).await,
         Command::Analyze { what } => return analyze(&out, what),
-        Command::Completions { shell } => print_bytes(&offline::completions(*shell))?,
-        Command::Man { dir } => offline::man(dir).map_err(|source| Error::Man {
+        Command::Completions { shell } => print_bytes(&complete::script(*shell))?,
+        Command::Complete { words } => {
+            let names = complete::names(words, &args.socket).await;
+            print_bytes(names.as_bytes())?;
+        }
+        Command::Man { dir } => manual::write_pages(dir).map_err(|source| Error::Man {
             dir: dir.clone(),
             source,
         })?,

@@ -9,6 +9,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, ValueEnum};
 
 use crate::logging::LogFormat;
+use crate::manual::SHIM;
 use crate::model::naming;
 
 /// sun_path has 108 bytes, including the terminating zero (unix(7)).
@@ -40,10 +41,8 @@ const MAX_LABEL_NAME_LEN: usize = 63;
 /// reported by grpc.health.v1 on the same socket, and by UNAVAILABLE from the health calls.
 ///
 /// Signals: TERM and INT stop it, within 5 s.
-///
-/// Exit status: 0 stopped, 1 failed, 2 wrong usage.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "diskvitals-csi", version, max_term_width = 100)]
+#[command(name = "diskvitals-csi", version, max_term_width = 100, after_long_help = SHIM.help())]
 pub struct Options {
     /// Mode of this process [default: driver; with --report and no --endpoint: a reporter and
     /// nothing else]
@@ -119,6 +118,10 @@ pub struct Options {
     /// Log format, on standard error or to journald
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
+
+    /// Print this program's man page and exit
+    #[arg(long, hide = true)]
+    pub man: bool,
 }
 
 /// Mode of one process.
