@@ -19,6 +19,7 @@ use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::cli::{check, complain, complete, findings, json, manual, offline, render};
 use crate::model::causes::with_causes;
 use crate::model::reason::UnknownReason;
+use crate::model::similar::{did_you_mean, similar};
 
 /// A command that only reads is repeated once if the connection breaks, because the daemon may have
 /// just restarted. Nothing is printed before the answers are complete.
@@ -231,7 +232,9 @@ async fn reasons(out: &Printer, args: &Args, wanted: Option<&str>) -> Result<Exi
         .iter()
         .find(|reason| reason.name.eq_ignore_ascii_case(wanted))
     else {
-        complain(&UnknownReason(wanted.to_owned()).to_string());
+        let names = answer.reasons.iter().map(|reason| reason.name.as_str());
+        let hint = did_you_mean(&similar(wanted, names));
+        complain(&format!("{}{hint}", UnknownReason(wanted.to_owned())));
         return Ok(ExitCode::from(2));
     };
     out.show("ReasonText", reason, || {
