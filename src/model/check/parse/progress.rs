@@ -10,8 +10,18 @@ const MAX_PROGRESS_LINE: usize = 512;
 /// Thousandths that are done when a pass of e2fsck begins, as its own progress bar counts them
 /// (e2fsck/unix.c, e2fsck_tbl).
 const E2FSCK_PASSES: [u32; 6] = [0, 700, 900, 920, 950, 1000];
-/// The same for the phases of `xfs_repair -n`: 3, 4 and 6 read the inodes.
-const XFS_PHASES: [u32; 8] = [0, 0, 10, 50, 500, 800, 800, 980];
+/// The steps of `xfs_repair -n` that report (repair/progress.c), each with the thousandths of the run
+/// when it begins and ends. The steps that read the inodes take the most time.
+const XFS_STEPS: [(&str, u32, u32); 8] = [
+    ("zeroing log", 0, 10),
+    ("scanning filesystem freespace", 10, 50),
+    ("scanning agi unlinked lists", 50, 60),
+    ("process known inodes and inode discovery", 60, 450),
+    ("process newly discovered inodes", 450, 500),
+    ("setting up duplicate extent list", 500, 510),
+    ("check for inodes claiming duplicate blocks", 510, 800),
+    ("verify and correct link counts", 980, 1000),
+];
 
 /// The newest complete line of a stream of e2fsck's progress lines.
 #[derive(Debug, Default)]
@@ -57,21 +67,15 @@ fn e2fsck_permille(line: &[u8]) -> Option<u16> {
     let mut words = std::str::from_utf8(line).ok()?.split(' ');
     let mut number = || words.next()?.parse::<u64>().ok();
     let (pass, done, all) = (number()?, number()?, number()?);
-    within(
-        &E2FSCK_PASSES,
-        usize::try_from(pass.checked_sub(1)?).ok()?,
-        done,
-        all,
-    )
+    let pass = usize::try_from(pass).ok()?;
+    let begin = *E2FSCK_PASSES.get(pass.checked_sub(1)?)?;
+    within(begin, *E2FSCK_PASSES.get(pass)?, done, all)
 }
 
-/// The part that is done when `done` of `all` of the step at `index` is.
-fn within(steps: &[u32], index: usize, done: u64, all: u64) -> Option<u16> {
-    let begin = *steps.get(index)?;
-    let end = steps.get(index + 1).copied().unwrap_or(1000);
-    let share =
-        u128::from(done.min(all)) * u128::from(end.saturating_sub(begin)) / u128::from(all.max(1));
-    u16::try_from(u128::from(begin) + share).ok()
+/// Thousandths that are done, of a step from `begin` to `end` of which `done` of `all` is.
+fn within(begin: u32, end: u32, done: u64, all: u64) -> Option<u16> {
+    let share = u128::from(done.min(all)) * u128::from(end.saturating_sub(begin));
+    u16::try_from(u128::from(begin) + share / u128::from(all.max(1))).ok()
 }
 
 /// A line of xfs_repair's progress thread: the text before it (another line may be open), and
@@ -110,30 +114,13 @@ impl XfsProgress<'_> {
         })
     }
 
-    /// In the phase that was printed last (`Phase 3 - for each AG...`).
-    pub(crate) fn permille(&self, phase: Option<&str>) -> Option<u16> {
-        let report = self.report;
-        if let Some((number, rest)) = report
-            .strip_prefix("Phase ")
-            .and_then(|rest| rest.split_once(": "))
-            && let Some((percent, _)) = rest.split_once("% done")
-        {
-            return within(
-                &XFS_PHASES,
-                number.parse().ok()?,
-                percent.parse().ok()?,
-                100,
-            );
-        }
-        let (done, all) = report.rsplit_once(" - ")?.1.split_once(" of ")?;
+    /// None for a line that says nothing about a known step.
+    pub(crate) fn permille(&self) -> Option<u16> {
+        let (step, counts) = self.report.rsplit_once(" - ")?;
+        let (_, begin, end) = XFS_STEPS.iter().find(|(name, ..)| *name == step)?;
+        let (done, all) = counts.split_once(" of ")?;
         let all = all.split(' ').next()?;
-        let phase = phase?.strip_prefix("Phase ")?.split(' ').next()?;
-        within(
-            &XFS_PHASES,
-            phase.parse().ok()?,
-            done.parse().ok()?,
-            all.parse().ok()?,
-        )
+        within(*begin, *end, done.parse().ok()?, all.parse().ok()?)
     }
 }
 
@@ -182,37 +169,36 @@ mod tests {
 
     #[test]
     fn xfs_repairs_lines_are_found_behind_an_open_line_too() {
-        let permille = |line: &str, phase: &str| {
-            XfsProgress::find(line).map(|it| (it.before.to_owned(), it.permille(Some(phase))))
-        };
+        let permille =
+            |line: &str| XfsProgress::find(line).map(|it| (it.before.to_owned(), it.permille()));
+        let step = "process known inodes and inode discovery";
         assert_eq!(
-            permille(
-                "        - 21:27:17: process known inodes and inode discovery - 100224 of 200448 inodes done",
-                "Phase 3 - for each AG...",
-            ),
-            Some((String::new(), Some(275)))
+            permille(&format!(
+                "        - 21:27:17: {step} - 100224 of 200448 inodes done"
+            )),
+            Some((String::new(), Some(255)))
         );
         assert_eq!(
-            permille(
-                "bad CRC for inode 5, \t- 01:02:03: Phase 4: 50% done - estimated remaining time 3 hours",
-                "Phase 4 - check for duplicate blocks...",
-            ),
-            Some(("bad CRC for inode 5,".to_owned(), Some(650)))
+            permille(&format!(
+                "bad CRC for inode 5, \t- 01:02:03: {step} - 0 of 0 inodes done"
+            )),
+            Some(("bad CRC for inode 5,".to_owned(), Some(60)))
         );
-        assert_eq!(
-            permille(
-                "\t- 01:02:03: Phase 4: elapsed time 15 minutes - processed 9 inodes per minute",
-                "Phase 4 - check for duplicate blocks...",
-            ),
-            Some((String::new(), None))
-        );
+        for other in [
+            "\t- 01:02:03: Phase 4: elapsed time 15 minutes - processed 9 inodes per minute",
+            "\t- 01:02:03: Phase 4: 50% done - estimated remaining time 3 hours",
+        ] {
+            assert_eq!(permille(other), Some((String::new(), None)), "{other}");
+        }
         for other in [
             "        - agno = 0",
             "- 1:2:3: x",
             "Phase 3 - for each AG...",
         ] {
-            assert_eq!(permille(other, "Phase 3 - for each AG..."), None, "{other}");
+            assert_eq!(permille(other), None, "{other}");
         }
+        let ordered = XFS_STEPS.windows(2).all(|pair| pair[0].2 <= pair[1].1);
+        assert!(ordered && XFS_STEPS.iter().all(|(_, begin, end)| begin < end));
     }
 
     proptest! {
@@ -220,7 +206,7 @@ mod tests {
         fn no_input_is_more_than_all(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20), line in ".*") {
             let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
             prop_assert!(streamed(&pieces).is_none_or(|done| done <= 1000));
-            let found = XfsProgress::find(&line).and_then(|it| it.permille(Some("Phase 6 - x")));
+            let found = XfsProgress::find(&line).and_then(|it| it.permille());
             prop_assert!(found.is_none_or(|done| done <= 1000));
         }
 

@@ -166,7 +166,7 @@ impl State {
     /// A progress line may come in the middle of another line, which continues on the next one.
     pub(crate) fn push_line(&mut self, line: &str, found: &mut ProblemCollector) {
         if let Some(progress) = XfsProgress::find(line) {
-            self.permille = progress.permille(found.phase.as_deref()).or(self.permille);
+            self.permille = self.permille.max(progress.permille());
             if self.interrupted.len() < MAX_INTERRUPTED {
                 self.interrupted.push_str(progress.before);
             }
