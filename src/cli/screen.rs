@@ -217,6 +217,23 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn spans_have_two_units_at_most() {
+        let spans = [0, 59, 60, 130, 3600, 11_100, 86_400, 190_000]
+            .map(|seconds| span(std::time::Duration::from_secs(seconds)));
+        let words = [
+            "0 s",
+            "59 s",
+            "1 min",
+            "2 min 10 s",
+            "1 h",
+            "3 h 5 min",
+            "1 d",
+            "2 d 4 h",
+        ];
+        assert_eq!(spans, words);
+    }
+
+    #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(escape_control("a\u{1b}[31mb\nc"), r"a\u{1b}[31mb\nc");
     }

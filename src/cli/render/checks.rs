@@ -279,3 +279,39 @@ pub(crate) fn verdict(check: &wire::Check) -> (String, Tone) {
         tone,
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_a_percentage_or_the_time_beside_that_of_the_last_run() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let elapsed = Duration::from_secs(65);
+        let texts = [
+            run_progress(elapsed, Some(37), seconds(130), seconds(9)),
+            run_progress(elapsed, Some(1), None, seconds(9)),
+            run_progress(elapsed, None, None, seconds(3600)),
+            run_progress(elapsed, None, None, None),
+        ];
+        let expected = [
+            "37 %, about 2 min 10 s left",
+            "1 %, 1 min 5 s",
+            "1 min 5 s; the last run took 1 h",
+            "1 min 5 s",
+        ];
+        assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn a_hostile_target_and_phase_are_escaped_in_the_progress_line() {
+        let check = wire::Check {
+            target: "/a\u{1b}[2Jb\u{202e}".to_owned(),
+            phase: "Pass 1\r\n".to_owned(),
+            state: State::Running.into(),
+            ..Default::default()
+        };
+        let (what, _) = progress(&check, Duration::ZERO, false);
+        assert_eq!(what, r"/a\u{1b}[2Jb\u{202e}: Pass 1\r\n");
+    }
+}
