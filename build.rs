@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use prost::Message;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
@@ -13,14 +15,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "diskvitals/v1/diskvitals.proto",
             "diskvitals/v1/volumes.proto",
         ])?;
-    tonic_prost_build::configure().compile_fds(compiler.file_descriptor_set())?;
-    // For reflection and canonical JSON: without the comments, which would only cost memory in the
-    // daemon.
-    compiler.include_source_info(false);
-    std::fs::write(
-        out.join("diskvitals.bin"),
-        compiler.encode_file_descriptor_set(),
-    )?;
+    let mut descriptors = compiler.file_descriptor_set();
+    tonic_prost_build::configure().compile_fds(descriptors.clone())?;
+    // For reflection and canonical JSON. Of the source information only our comments are kept: the
+    // positions in the files would only cost memory in the daemon.
+    for file in &mut descriptors.file {
+        if !file.name().starts_with("diskvitals/") {
+            file.source_code_info = None;
+        }
+        if let Some(source) = &mut file.source_code_info {
+            source.location.retain(|at| at.leading_comments.is_some());
+        }
+    }
+    std::fs::write(out.join("diskvitals.bin"), descriptors.encode_to_vec())?;
     // Apart from ours: what is reflected is what is served.
     let mut foreign = protox::Compiler::new(["proto"])?;
     foreign.include_imports(true).include_source_info(true);

@@ -15,6 +15,7 @@ mod settings;
 mod systemd;
 pub(crate) mod watchdog;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -22,6 +23,7 @@ use clap::CommandFactory;
 use crate::app::options::Options;
 use crate::config::{Config, LogLevel};
 use crate::logging;
+use crate::manual::DAEMON;
 use crate::model::causes::with_causes;
 
 /// Exit statuses, as documented in the help.
@@ -86,7 +88,10 @@ fn fail(status: u8, message: &str) -> ExitCode {
 }
 
 fn print_man_page() -> ExitCode {
-    match clap_mangen::Man::new(Options::command()).render(&mut std::io::stdout()) {
+    let printed = DAEMON
+        .man(Options::command())
+        .and_then(|page| std::io::stdout().write_all(&page));
+    match printed {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(FAILED, &format!("writing the man page: {error}")),
     }

@@ -52,6 +52,11 @@ pub(crate) fn arguments(filesystem: Filesystem, source: CheckerInput<'_>) -> Vec
         .collect()
 }
 
+/// Whether the checker reports its progress on a descriptor of its own (e2fsck(8), -C).
+pub(crate) fn reports_on_descriptor(filesystem: Filesystem) -> bool {
+    filesystem == Filesystem::Ext4
+}
+
 /// xfs_repair sets RLIMIT_FSIZE to infinity and exits if that is refused (increase_rlimit(),
 /// repair/init.c).
 pub(crate) fn needs_unlimited_file_size(filesystem: Filesystem) -> bool {

@@ -7,8 +7,11 @@ pub(crate) mod args;
 mod check;
 pub mod check_image;
 mod commands;
+mod complete;
 mod error;
+mod findings;
 mod json;
+mod manual;
 mod offline;
 mod printer;
 mod render;
@@ -19,7 +22,7 @@ mod table;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use clap::error::ErrorKind;
 
 use crate::cli::args::Args;
@@ -30,7 +33,10 @@ use crate::model::causes::with_causes;
 /// `--exit-code` those of a monitoring plugin, where 3 (unknown) means that there is no answer.
 pub fn main() -> ExitCode {
     let monitoring = std::env::args_os().any(|argument| argument == "--exit-code");
-    let args = match Args::try_parse() {
+    let parsed = manual::command()
+        .try_get_matches()
+        .and_then(|matches| Args::from_arg_matches(&matches));
+    let args = match parsed {
         Ok(args) => args,
         Err(error) => {
             // The error cannot be reported on an unwritable terminal.

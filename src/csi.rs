@@ -31,9 +31,11 @@ mod validate;
 mod withdraw_command;
 mod withdrawal;
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::CommandFactory;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -45,6 +47,7 @@ use crate::csi::registrar::{RegistrarError, Registration};
 use crate::csi::report::{ApiServer, ApiSetupError, EnabledReports, ReportTiming, Reporter};
 use crate::csi::withdraw_command::WithdrawError;
 use crate::logging;
+use crate::manual::SHIM;
 use crate::model::causes::with_causes;
 
 /// Generated from proto/csi/v1: names and numbers of CSI 1.13, and those of 1.12 that 1.13 removed.
@@ -99,6 +102,9 @@ enum RunError {
 
 /// Runs the shim.
 pub fn main(options: Options) -> ExitCode {
+    if options.man {
+        return print_man_page();
+    }
     let options = match options.validated() {
         Ok(options) => options,
         Err(error) => {
@@ -139,6 +145,19 @@ pub fn main(options: Options) -> ExitCode {
     };
     logging.flush();
     status
+}
+
+fn print_man_page() -> ExitCode {
+    let printed = SHIM
+        .man(Options::command())
+        .and_then(|page| std::io::stdout().write_all(&page));
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("diskvitals-csi: writing the man page: {error}");
+            ExitCode::from(EXIT_FAILED)
+        }
+    }
 }
 
 async fn run(options: Options) -> Result<(), RunError> {

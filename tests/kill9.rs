@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use diskvitals::host::clock;
 use diskvitals::model::block::{LayerState, MdState};
-use diskvitals::model::finding::Subject;
+use diskvitals::model::finding::{SeenLevel, Subject};
 use diskvitals::model::observation::Observation;
 use diskvitals::model::snapshot::{Snapshot, StoreStatus};
 use diskvitals::model::source_update::SourceUpdate;
@@ -81,7 +81,12 @@ async fn victim() {
         let id = find(&snapshot).unwrap();
         handles
             .handle
-            .acknowledge(id.clone(), "uid 0".to_owned(), device.clone())
+            .acknowledge(
+                id.clone(),
+                "uid 0".to_owned(),
+                device.clone(),
+                SeenLevel::default(),
+            )
             .await
             .unwrap();
         if number % 3 == 2 {

@@ -120,6 +120,7 @@ async fn measure_new_snapshots(
                 let request = wire::AcknowledgeFindingRequest {
                     finding_id,
                     note: "measured".into(),
+                    ..Default::default()
                 };
                 admin
                     .acknowledge_finding(request)

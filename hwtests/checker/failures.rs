@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use diskvitals::model::check::{Filesystem, Mode, RunResult, Termination};
+use diskvitals::model::check::{Filesystem, Mode, RunActivity, RunResult, Termination};
 use diskvitals::source::checks::runner::{self, OrphanedRuns, RunRequest};
 use tokio::sync::watch;
 
@@ -136,7 +136,7 @@ async fn a_run_that_is_dropped_or_whose_helper_is_killed_leaves_no_process_and_n
         .await
         .expect("prepared");
         assert_eq!(loops_over(&testbed).len(), 1);
-        let phase = watch::Sender::new(String::new());
+        let phase = watch::Sender::new(RunActivity::default());
         let run = tokio::spawn(async move { prepared.run(&phase).await });
         let checker = eventually("the checker runs", SOON, async || {
             processes(marker).first().copied()
@@ -225,7 +225,9 @@ async fn a_device_in_use_is_not_checked_as_unmounted() {
         .expect("prepared");
         mount_device(&disk.device, filesystem.name(), &mount, "");
         std::fs::write(&go, b"").expect("go");
-        let ran2 = prepared.run(&watch::Sender::new(String::new())).await;
+        let ran2 = prepared
+            .run(&watch::Sender::new(RunActivity::default()))
+            .await;
         umount(&mount);
         std::fs::remove_file(&go).expect("go");
         assert_eq!(
@@ -315,7 +317,7 @@ async fn an_unmount_during_a_run_is_complete_at_once() {
     )
     .await
     .expect("prepared");
-    let phase = watch::Sender::new(String::new());
+    let phase = watch::Sender::new(RunActivity::default());
     let run = tokio::spawn(async move { prepared.run(&phase).await });
     eventually("the checker runs", SOON, async || {
         processes(marker).first().copied()
@@ -373,7 +375,7 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         }]);
         let started = Instant::now();
         let hung = prepared
-            .run(&watch::Sender::new(String::new()))
+            .run(&watch::Sender::new(RunActivity::default()))
             .await
             .reap()
             .await;
@@ -430,7 +432,10 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         .expect("prepared");
         served.set(Server::Fail);
         std::fs::write(testbed.path("go"), b"").expect("go");
-        let gone = prepared.run(&watch::Sender::new(String::new())).await.run;
+        let gone = prepared
+            .run(&watch::Sender::new(RunActivity::default()))
+            .await
+            .run;
         assert_eq!(gone.result, RunResult::Failed, "{gone:?}");
         no_loops_over(&testbed).await;
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use diskvitals::host::helper::Program;
-use diskvitals::model::check::{Filesystem, Mode, Run};
+use diskvitals::model::check::{Filesystem, Mode, Run, RunActivity};
 use diskvitals::source::checks::runner::{self, Device, OrphanedRuns, ReapedRun, RunRequest};
 use tokio::sync::watch;
 
@@ -52,7 +52,7 @@ pub async fn ran(order: RunRequest) -> ReapedRun {
     match runner::prepare(&program(), &OrphanedRuns::default(), order).await {
         Ok(prepared) => {
             prepared
-                .run(&watch::Sender::new(String::new()))
+                .run(&watch::Sender::new(RunActivity::default()))
                 .await
                 .reap()
                 .await

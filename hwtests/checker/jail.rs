@@ -4,10 +4,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use diskvitals::model::check::{Filesystem, Mode, Run, Termination};
-use diskvitals::source::checks::runner::RunRequest;
+use diskvitals::model::check::{Filesystem, Mode, Run, RunActivity, Termination};
+use diskvitals::source::checks::runner::{self, OrphanedRuns, RunRequest};
+use tokio::sync::watch;
 
-use super::fixture::{ALL, digest, fill, make, order, ran, script, text, written};
+use super::fixture::{ALL, digest, fill, make, order, program, ran, script, text, written};
 use crate::support::checkers::no_loops_over;
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{Disk, Testbed};
@@ -108,6 +109,68 @@ async fn jailed(
     })
     .await;
     (text(&ran.run).lines().map(str::to_owned).collect(), ran.run)
+}
+
+/// The run of a script in the jail, and the last activity that was reported of it.
+async fn followed(testbed: &Testbed, disk: &Disk, body: &str) -> (Run, RunActivity) {
+    let command = script(testbed, "checker", body);
+    let order = RunRequest {
+        command,
+        timeout: Duration::from_secs(20),
+        ..order(disk, Filesystem::Ext4, Mode::Unmounted)
+    };
+    let orphans = OrphanedRuns::default();
+    let prepared = runner::prepare(&program(), &orphans, order).await;
+    let activity = watch::Sender::new(RunActivity::default());
+    let ran = prepared.expect("a prepared run").run(&activity).await;
+    (ran.reap().await.run, activity.borrow().clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn progress_comes_on_a_descriptor_of_its_own_that_can_only_be_written_to() {
+    let testbed = Testbed::new();
+    let disk = make(&testbed, Filesystem::Ext4);
+    let body = r#"exec bash -c '
+        [ "$1 $2" = "-C 200" ] || echo "no descriptor: $*"
+        echo "Pass 2: Checking directory structure"
+        echo "1 5 10 /dev/x" >&200
+        head -c 3000000 /dev/zero >&200
+        printf "\n2 1 2 /dev/x\n3 9" >&200
+        if read -r -t 1 -u 200 line; then echo "read: $line"; fi
+        sleep 1
+    ' checker "$@""#;
+    let (run, activity) = followed(&testbed, &disk, body).await;
+    let output = text(&run);
+    assert_eq!(
+        (activity.phase.as_str(), activity.permille),
+        ("Pass 2: Checking directory structure", Some(800)),
+        "{run:?} {output}"
+    );
+    for unwanted in ["/dev/x", "no descriptor", "read:"] {
+        assert!(!output.contains(unwanted), "{output}");
+    }
+    assert!(!run.command.contains("-C"), "{}", run.command);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_progress_delays_neither_the_output_nor_the_end() {
+    let testbed = Testbed::new();
+    let disk = make(&testbed, Filesystem::Ext4);
+    let body = r#"exec bash -c '
+        yes "2 1 2 /dev/x" >&200 &
+        echo "Pass 3: Checking directory connectivity"
+        sleep 2
+    ' checker"#;
+    let began = std::time::Instant::now();
+    let (run, activity) = followed(&testbed, &disk, body).await;
+    assert_eq!(run.termination, Termination::Exited(0), "{run:?}");
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(activity.permille, Some(800));
+    assert!(run.output.written < 1000, "{}", text(&run));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

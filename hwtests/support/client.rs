@@ -301,6 +301,7 @@ impl Client {
         let request = AcknowledgeFindingRequest {
             finding_id: finding.to_owned(),
             note: note.to_owned(),
+            ..Default::default()
         };
         self.admin()
             .acknowledge_finding(request)

@@ -114,6 +114,7 @@ pub(crate) struct SmartFinding {
     pub status: Status,
     pub reason: Reason,
     pub message: String,
+    pub action: &'static str,
     pub evidence: Vec<String>,
 }
 
@@ -197,6 +198,7 @@ fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) 
                 status: hit.status,
                 reason: hit.reason,
                 message: hit.message,
+                action: hit.reason.action(),
                 evidence: hit.evidence,
             })
             .collect(),

@@ -58,6 +58,25 @@ pub enum ClientError {
     Rejected(Box<Status>),
 }
 
+impl ClientError {
+    fn code(&self) -> Option<Code> {
+        match self {
+            ClientError::Rejected(status) => Some(status.code()),
+            _ => None,
+        }
+    }
+
+    /// The daemon knows no such thing, or not any more.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.code() == Some(Code::NotFound)
+    }
+
+    /// The request does not fit the state of its subject.
+    pub(crate) fn is_failed_precondition(&self) -> bool {
+        self.code() == Some(Code::FailedPrecondition)
+    }
+}
+
 #[derive(Clone)]
 pub struct Client {
     channel: Channel,
@@ -258,8 +277,11 @@ impl Client {
     }
 
     pub async fn explain(&self, query: &str) -> Result<wire::Explanation, ClientError> {
-        let query = query.to_owned();
-        let request = wire::ExplainRequest { query };
+        // `id` would do, but a daemon of before it reads `query` only.
+        let request = wire::ExplainRequest {
+            query: query.to_owned(),
+            ..Default::default()
+        };
         self.call(self.inventory().explain(request)).await
     }
 
@@ -286,14 +308,17 @@ impl Client {
         self.call(self.inventory().watch(request)).await
     }
 
+    /// Acknowledges a finding as it was `seen`; refused if it is worse by now.
     pub(crate) async fn acknowledge(
         &self,
-        finding: &str,
+        seen: &wire::Finding,
         note: &str,
     ) -> Result<wire::Finding, ClientError> {
         let request = wire::AcknowledgeFindingRequest {
-            finding_id: finding.to_owned(),
+            finding_id: seen.id.clone(),
             note: note.to_owned(),
+            seen_severity: seen.severity,
+            seen_status: seen.status,
         };
         self.call(self.admin().acknowledge_finding(request)).await
     }

@@ -13,7 +13,9 @@ use crate::api::{API_REVISION, wire};
 use crate::host::clock;
 use crate::model::advice::{Action, Advice};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
-use crate::model::finding::{Evidence, Finding, Health, Severity, Status, Subject, UnknownCause};
+use crate::model::finding::{
+    Evidence, Finding, Health, SeenLevel, Severity, Status, Subject, UnknownCause,
+};
 use crate::model::ids::FindingId;
 use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
 use crate::model::kernel_log::event::Line;
@@ -410,6 +412,25 @@ pub(crate) fn severity(severity: Severity) -> wire::Severity {
     }
 }
 
+/// What the caller of an acknowledgement has seen, as far as it says so.
+pub(crate) fn seen_level(request: &wire::AcknowledgeFindingRequest) -> SeenLevel {
+    SeenLevel {
+        severity: match request.seen_severity() {
+            wire::Severity::Unspecified => None,
+            wire::Severity::Info => Some(Severity::Info),
+            wire::Severity::Suspect => Some(Severity::Suspect),
+            wire::Severity::Bad => Some(Severity::Bad),
+        },
+        status: match request.seen_status() {
+            wire::FindingStatus::Unspecified => None,
+            wire::FindingStatus::Information => Some(Status::Information),
+            wire::FindingStatus::Degraded => Some(Status::Degraded),
+            wire::FindingStatus::Inaccessible => Some(Status::Inaccessible),
+            wire::FindingStatus::DataLoss => Some(Status::DataLoss),
+        },
+    }
+}
+
 pub(crate) fn finding(finding: &Finding) -> wire::Finding {
     wire::Finding {
         id: finding.id.to_string(),
@@ -446,6 +467,7 @@ pub(crate) fn finding(finding: &Finding) -> wire::Finding {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default(),
+        action: finding.reason.action().to_owned(),
     }
 }
 

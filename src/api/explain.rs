@@ -35,6 +35,7 @@ pub(crate) fn explain(snapshot: &Snapshot, named: &Resolved) -> wire::Explanatio
     let findings = findings(snapshot, &around, &subjects);
     wire::Explanation {
         subject: subjects.first().map(convert::subject),
+        subjects: subjects.iter().map(convert::subject).collect(),
         chain: chain::chain(snapshot, &around),
         drives: around
             .drives_in(snapshot)

@@ -5,6 +5,8 @@
 //! UID, or a finding's id. Out: the subject, or an error that lists the candidates. Does not depend
 //! on wire types.
 
+mod suggest;
+
 use std::collections::BTreeSet;
 
 use crate::model::block::{BlockDevice, Layer};
@@ -12,6 +14,8 @@ use crate::model::echo::echo;
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::path::HostPath;
+use crate::model::policy::Exclusion;
+use crate::model::similar::did_you_mean;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 
 /// Maximum number of candidates that an error lists.
@@ -20,7 +24,7 @@ const MAX_CANDIDATES: usize = 10;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ResolveError {
     #[error("nothing here is known as `{query}`{hint}")]
-    Unknown { query: String, hint: &'static str },
+    Unknown { query: String, hint: String },
     #[error("`{query}` is ambiguous, it names {}", list(candidates))]
     Ambiguous {
         query: String,
@@ -69,7 +73,7 @@ pub(crate) fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, Reso
     let pod: Vec<VolumeId> = volume_ids(snapshot, |it| pod_matches(it, query)).collect();
     let mut found: Vec<Subject> = found.into_iter().collect();
     match (found.len(), pod.len()) {
-        (0, 0) => Err(unknown(query)),
+        (0, 0) => Err(unknown(snapshot, query)),
         (0, 1..) => Ok(Resolved::Pod(pod)),
         (1, 0) => Ok(Resolved::Subject(found.remove(0))),
         _ => {
@@ -140,7 +144,10 @@ fn single<'a, I: Ord, T>(
         let subjects: Vec<Subject> = found.into_iter().map(subject).collect();
         return Err(ambiguous(snapshot, query, &subjects));
     }
-    found.first().and_then(get).ok_or_else(|| unknown(query))
+    found
+        .first()
+        .and_then(get)
+        .ok_or_else(|| unknown(snapshot, query))
 }
 
 /// A block device and every device below it, by kernel name.
@@ -353,16 +360,37 @@ fn pod_matches(volume: &Volume, query: &str) -> bool {
     })
 }
 
-fn unknown(query: &str) -> ResolveError {
+fn unknown(snapshot: &Snapshot, query: &str) -> ResolveError {
     let hint = if query.is_empty() {
         ": give an id, a device, a mount point, a volume handle or namespace/name of a pod"
+            .to_owned()
+    } else if let Some(why) = excluded_mount(snapshot, query) {
+        why
     } else {
-        ""
+        did_you_mean(&suggest::suggestions(snapshot, query))
     };
     ResolveError::Unknown {
         query: echo(query),
         hint,
     }
+}
+
+/// Why the mount at this path is not a volume.
+fn excluded_mount(snapshot: &Snapshot, query: &str) -> Option<String> {
+    let excluded = &snapshot.node_context.excluded_mounts;
+    let (fs_type, why) = excluded.get(&HostPath::from(query))?;
+    let fs_type = echo(fs_type);
+    Some(match why {
+        Exclusion::Type => format!(
+            ": {fs_type} is mounted there, a type that counts as a volume only where [volumes] admit_mounts names the mount point"
+        ),
+        Exclusion::IgnoredMount => {
+            format!(": {fs_type} is mounted there, which [volumes] ignore_mounts leaves out")
+        }
+        Exclusion::IgnoredType => {
+            format!(": {fs_type} is mounted there, which [volumes] ignore_types leaves out")
+        }
+    })
 }
 
 fn ambiguous(snapshot: &Snapshot, query: &str, subjects: &[Subject]) -> ResolveError {
@@ -384,5 +412,38 @@ fn ambiguous(snapshot: &Snapshot, query: &str, subjects: &[Subject]) -> ResolveE
     ResolveError::Ambiguous {
         query: echo(query),
         candidates: subjects.iter().map(describe).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::snapshot::NodeContext;
+
+    #[test]
+    fn a_mounted_path_that_is_no_volume_says_why() {
+        let mut context = NodeContext::default();
+        for (path, why) in [
+            ("/pool", Exclusion::Type),
+            ("/scratch", Exclusion::IgnoredMount),
+        ] {
+            let of_type = ("fuse.mergerfs".to_owned(), why);
+            context.excluded_mounts.insert(path.into(), of_type);
+        }
+        let snapshot = Snapshot {
+            node_context: Arc::new(context),
+            ..Snapshot::default()
+        };
+        let answer = |query: &str| {
+            let error = resolve(&snapshot, query).expect_err("no volume");
+            error.to_string()
+        };
+        assert_eq!(
+            answer("/pool"),
+            "nothing here is known as `/pool`: fuse.mergerfs is mounted there, a type that counts as a volume only where [volumes] admit_mounts names the mount point"
+        );
+        assert!(answer("/scratch").ends_with("which [volumes] ignore_mounts leaves out"));
     }
 }

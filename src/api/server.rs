@@ -1,5 +1,5 @@
 //! The gRPC server: Inventory, Checks and Admin on the main socket; Inventory, Storage and Volumes
-//! on the agent's; reflection and grpc.health.v1.
+//! on the agent's; on both, reflection and grpc.health.v1.
 //!
 //! In: the state's handle, the engine of the node's own volumes, facts about the node, bound
 //! sockets. Out: answers from the newest snapshot and from the engine. No read call waits for a
@@ -48,6 +48,7 @@ use crate::api::wire::checks_server::ChecksServer;
 use crate::api::wire::inventory_server::InventoryServer;
 use crate::api::wire::storage_server::StorageServer;
 use crate::api::wire::volumes_server::VolumesServer;
+use crate::grpc::NameUnimplemented;
 use crate::host::listen::{Listener, SocketGuard};
 use crate::provision::engine::Engine;
 use crate::state::handle::Handle;
@@ -239,21 +240,24 @@ impl Server {
             AdminServer::new(admin).max_decoding_message_size(self.limits.max_message_bytes);
         let checks = ChecksServer::new(ChecksService::new(self.handle.clone()))
             .max_decoding_message_size(self.limits.max_message_bytes);
-        let reflection = || {
-            tonic_reflection::server::Builder::configure()
-                .register_encoded_file_descriptor_set(DESCRIPTORS)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        let reflected = || {
+            reflection(&[
+                InventoryServer::<InventoryService>::NAME,
+                AdminServer::<AdminService>::NAME,
+                ChecksServer::<ChecksService>::NAME,
+            ])
         };
         let router = self
             .transport(self.limits.request_timeout)
             .layer(self.byte_quota_layer())
+            .layer(NameUnimplemented)
             .add_service(self.inventory_service(stopped))
             .add_service(admin)
             .add_service(checks)
             .add_service(health_service(health))
-            .add_service(reflection().build_v1().map_err(ServeError::Reflection)?)
+            .add_service(reflected().build_v1().map_err(ServeError::Reflection)?)
             .add_service(
-                reflection()
+                reflected()
                     .build_v1alpha()
                     .map_err(ServeError::Reflection)?,
             );
@@ -289,13 +293,33 @@ impl Server {
                 .max_decoding_message_size(self.limits.max_message_bytes);
             tower::Layer::layer(&gate(AgentAccess::Full, "use this node's volumes"), server)
         });
+        let mut served = vec![
+            InventoryServer::<InventoryService>::NAME,
+            StorageServer::<StorageService>::NAME,
+        ];
+        served.extend(
+            volumes
+                .is_some()
+                .then_some(VolumesServer::<VolumesService>::NAME),
+        );
         let router = self
             .transport(self.limits.agent_request_timeout)
             .layer(gate(AgentAccess::Read, "call on the agent's socket"))
             .layer(self.byte_quota_layer())
+            .layer(NameUnimplemented)
             .add_service(self.inventory_service(stopped))
             .add_service(storage)
             .add_service(health_service(health))
+            .add_service(
+                reflection(&served)
+                    .build_v1()
+                    .map_err(ServeError::Reflection)?,
+            )
+            .add_service(
+                reflection(&served)
+                    .build_v1alpha()
+                    .map_err(ServeError::Reflection)?,
+            )
             .add_optional_service(volumes);
         let (incoming, socket) = self.incoming(listener, Some(self.agent_callers.clone()), cut);
         let served = router.serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()));
@@ -373,6 +397,17 @@ impl Server {
 
 fn health_service(reporter: &HealthReporter) -> HealthServer<HealthService> {
     HealthServer::new(HealthService::from_health_reporter(reporter.clone()))
+}
+
+/// Describes our messages with their comments, and lists these services and the health service.
+fn reflection(services: &[&str]) -> tonic_reflection::server::Builder<'static> {
+    let health = HealthServer::<HealthService>::NAME;
+    services.iter().chain([&health]).fold(
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET),
+        |builder, service| builder.with_service_name(*service),
+    )
 }
 
 fn transport_error(socket: &SocketGuard, source: tonic::transport::Error) -> ServeError {

@@ -1,13 +1,17 @@
 //! The daemon's command line.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::app::watchdog::MIN_TIMEOUT;
 use crate::config::listen::Address;
 use crate::logging::LogFormat;
+use crate::manual::DAEMON;
+use crate::model::duration;
 
 /// Monitors the health of this node's drives, filesystems and volumes, and serves it on a unix
 /// socket.
@@ -18,10 +22,8 @@ use crate::logging::LogFormat;
 ///
 /// Signals: HUP reads the configuration again (so does a change of the file); TERM and INT stop it,
 /// in 5 s at most, whatever hangs.
-///
-/// Exit status: 0 stopped, 1 failed, 2 wrong usage or configuration.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "diskvitalsd", version, max_term_width = 100)]
+#[command(name = "diskvitalsd", version, max_term_width = 100, after_long_help = DAEMON.help())]
 pub struct Options {
     /// Configuration in TOML [default: /etc/diskvitals/diskvitals.toml, which may be missing]
     #[arg(long, value_name = "FILE")]
@@ -31,7 +33,8 @@ pub struct Options {
     #[arg(
         long,
         value_name = "PATH",
-        default_value = "/run/diskvitals/diskvitals.sock"
+        default_value = "/run/diskvitals/diskvitals.sock",
+        value_parser = absolute_path()
     )]
     pub socket: PathBuf,
 
@@ -39,12 +42,13 @@ pub struct Options {
     #[arg(
         long,
         value_name = "PATH",
-        default_value = "/run/diskvitals/csi/agent.sock"
+        default_value = "/run/diskvitals/csi/agent.sock",
+        value_parser = absolute_path()
     )]
     pub agent_socket: PathBuf,
 
     /// Directory of the history: findings, acknowledgements, when drives were present
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/diskvitals")]
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/diskvitals", value_parser = absolute_path())]
     pub state_dir: PathBuf,
 
     /// Where the host's /proc, /sys, /dev, /run, /etc and /var are found: / on a host, a mount of
@@ -58,13 +62,13 @@ pub struct Options {
 
     /// Address of the metrics endpoint: 127.0.0.1:9961, a pod's own address, or unix:/PATH [default:
     /// [metrics] listen, which is none]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = metrics_address)]
     pub metrics_listen: Option<Address>,
 
-    /// Exit when the main loop has stalled for so many seconds, so that the supervisor restarts the
-    /// daemon; 0: never. A hung disk does not stall that loop. Not used where systemd's watchdog is
+    /// Exit when the main loop has stalled for so long (seconds, or 2min), so that the supervisor
+    /// restarts the daemon; 0: never. A hung disk does not stall that loop. Not used where systemd's watchdog is
     /// on
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_watchdog_timeout)]
+    #[arg(long, value_name = "DURATION", default_value = "60", value_parser = parse_watchdog_timeout)]
     pub watchdog: WatchdogTimeout,
 
     /// Print the settings that would be in force and exit; 2 if the configuration is refused
@@ -95,20 +99,48 @@ pub enum WatchdogTimeout {
     After(Duration),
 }
 
+/// Processes that use the paths have other working directories.
+fn absolute_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(std::path::absolute::<PathBuf>)
+}
+
+/// As `[metrics] listen` has it, and a socket below the working directory.
+fn metrics_address(text: &str) -> Result<Address, Box<dyn Error + Send + Sync>> {
+    Ok(match text.strip_prefix("unix:") {
+        Some(path) => Address::Unix(std::path::absolute(path)?),
+        None => text.parse()?,
+    })
+}
+
 fn parse_watchdog_timeout(text: &str) -> Result<WatchdogTimeout, String> {
-    match text.parse().map(Duration::from_secs) {
+    match duration::parse(text) {
         Ok(Duration::ZERO) => Ok(WatchdogTimeout::Off),
         Ok(long) if long >= MIN_TIMEOUT && long <= Duration::from_secs(3600) => {
             Ok(WatchdogTimeout::After(long))
         }
         Ok(_) => Err(format!("0, or {} to 3600 seconds", MIN_TIMEOUT.as_secs())),
-        Err(error) => Err(format!("a number of seconds: {error}")),
+        Err(error) => Err(error.to_string()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn relative_paths_of_sockets_are_below_the_working_directory() {
+        let words = "diskvitalsd --socket d.sock --agent-socket a/a.sock --state-dir ./state --metrics-listen unix:m.sock";
+        let options = Options::try_parse_from(words.split(' ')).expect("right");
+        let here = std::env::current_dir().expect("a working directory");
+        assert_eq!(options.socket, here.join("d.sock"));
+        assert_eq!(options.agent_socket, here.join("a/a.sock"));
+        assert_eq!(options.state_dir, here.join("state"));
+        assert_eq!(
+            options.metrics_listen,
+            Some(Address::Unix(here.join("m.sock")))
+        );
+        assert!(Options::try_parse_from(["diskvitalsd", "--socket", ""]).is_err());
+    }
 
     #[test]
     fn the_watchdog_is_off_or_has_a_timeout_longer_than_one_tick() {
@@ -123,9 +155,10 @@ mod tests {
             Some(WatchdogTimeout::After(Duration::from_secs(30)))
         );
         assert_eq!(
-            [given("1"), given("3601"), given("-1"), given("1m")],
+            [given("1"), given("3601"), given("-1"), given("2w")],
             [None; 4]
         );
+        assert_eq!(given("30s"), given("30"));
         let default = Options::try_parse_from(["diskvitalsd"]).map(|options| options.watchdog);
         assert_eq!(
             default.ok(),

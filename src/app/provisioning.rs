@@ -1,7 +1,6 @@
 //! Converts options and configuration to the settings of the engine that provides this node's own
 //! volumes.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ pub(crate) fn settings(config: &Config, options: &Options) -> Settings {
         .pool
         .directory
         .clone()
-        .unwrap_or_else(|| absolute(&options.state_dir).join("pool"));
+        .unwrap_or_else(|| options.state_dir.join("pool"));
     let entry = |entry: &provision::StaticEntry| {
         let (kind, path) = match &entry.source {
             provision::StaticSource::Device(path) => (BackingKind::StaticDevice, path),
@@ -74,11 +73,6 @@ pub(crate) fn reload(settings: &watch::Sender<Arc<Settings>>, config: &Config, o
         driver,
         ..wanted
     }));
-}
-
-/// Makes the path absolute: workers have another working directory.
-fn absolute(path: &Path) -> std::path::PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 #[cfg(test)]

@@ -16,10 +16,10 @@ use crate::checker::command_line;
 use crate::checker::output::OutputSink;
 use crate::host::clock::now;
 use crate::host::helper::Program;
-use crate::host::jail::{self, JailSpec, JailedProcess, SchedStat};
-use crate::model::check::parse::OutputParser;
+use crate::host::jail::{self, JailSpec, JailedProcess, PROGRESS_FD, SchedStat};
+use crate::model::check::parse::{OutputParser, ProgressStream};
 use crate::model::check::run_result::classify_run;
-use crate::model::check::{Filesystem, Mode, Run, RunResult, Termination};
+use crate::model::check::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
 
 /// How often the number of bytes read is sampled, for throttling.
 const THROTTLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -34,10 +34,14 @@ const BURST_SECONDS: f64 = 0.1;
 const MAX_UNSAMPLED: Duration = Duration::from_secs(2);
 /// A killed process exits within this time, or is blocked in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Minimum time between two phase reports.
+/// How often xfs_repair prints a line about its progress, where it works on several allocation
+/// groups at a time; elsewhere never.
+const XFS_PROGRESS_SECONDS: u32 = 10;
+/// Minimum time between two reports of what it does.
 const PHASE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The parameters of one run.
+/// The parameters of one run. `run` adds arguments by which the checker reports its progress: they
+/// change nothing else, and are not shown.
 #[derive(Clone, Debug)]
 pub(crate) struct RunSpec {
     /// Our own binary, with the arguments that start it as the jail.
@@ -54,7 +58,7 @@ pub(crate) struct RunSpec {
 
 /// Callbacks during the run and at its end.
 pub(crate) struct RunCallbacks<'a> {
-    pub on_phase: &'a mut dyn FnMut(&str),
+    pub on_activity: &'a mut dyn FnMut(&RunActivity),
     /// Why the result is invalid for an external reason (the device was removed). Called after a
     /// run that ended by itself.
     pub invalid_because: &'a mut dyn FnMut() -> Option<String>,
@@ -85,7 +89,8 @@ pub(crate) fn run(
     let started = now();
     // Read before the start: the checker may already run while this thread waits for a processor.
     let since = Instant::now();
-    let jailed = match jail::start(&order.program, &order.plan, &order.command, &order.args) {
+    let args = with_progress(order);
+    let jailed = match jail::start(&order.program, &order.plan, &order.command, &args) {
         Ok(jailed) => jailed,
         Err(error) => {
             let why = format!("starting {}: {error}", order.command.display());
@@ -142,6 +147,22 @@ pub(crate) fn run(
     RunOutcome { run, unkillable }
 }
 
+/// The arguments that make the checker report its progress, before its own.
+fn with_progress(order: &RunSpec) -> Vec<OsString> {
+    let own = order.args.iter().cloned();
+    match order.filesystem {
+        Filesystem::Ext4 => ["-C".into(), PROGRESS_FD.to_string().into()]
+            .into_iter()
+            .chain(own)
+            .collect(),
+        Filesystem::Xfs => ["-t".into(), XFS_PROGRESS_SECONDS.to_string().into()]
+            .into_iter()
+            .chain(own)
+            .collect(),
+        Filesystem::Btrfs => own.collect(),
+    }
+}
+
 struct RunMonitor {
     reader: OutputParser,
     sink: OutputSink,
@@ -162,7 +183,8 @@ struct RunMonitor {
     throttle_error: Option<String>,
     /// System calls that the jail refused.
     refused: BTreeSet<i32>,
-    phase: Option<(Instant, String)>,
+    progress: ProgressStream,
+    reported: Option<(Instant, RunActivity)>,
 }
 
 impl RunMonitor {
@@ -181,7 +203,8 @@ impl RunMonitor {
             jail_error: None,
             throttle_error: None,
             refused: BTreeSet::new(),
-            phase: None,
+            progress: ProgressStream::default(),
+            reported: None,
         }
     }
 
@@ -242,7 +265,8 @@ impl RunMonitor {
                 return self.kill(jailed, Termination::Cancelled, &mut buffer);
             }
             readable = readable && self.drain(&mut jailed, &mut buffer);
-            self.report_phase(callbacks);
+            jailed.drain_progress(buffer.as_mut_slice(), |bytes| self.progress.push(bytes));
+            self.report_activity(callbacks);
             match jailed.try_wait(|jailed| self.sample(jailed)) {
                 Ok(None) => {}
                 Ok(Some(status)) => {
@@ -322,19 +346,22 @@ impl RunMonitor {
         }
     }
 
-    fn report_phase(&mut self, callbacks: &mut RunCallbacks<'_>) {
-        let Some(phase) = self.reader.phase() else {
-            return;
+    fn report_activity(&mut self, callbacks: &mut RunCallbacks<'_>) {
+        let phase = self.reader.phase().unwrap_or_default();
+        let permille = self.progress.permille().or(self.reader.permille());
+        let is_reported = |(at, last): &(Instant, RunActivity)| {
+            last.phase == phase && last.permille == permille || at.elapsed() < PHASE_INTERVAL
         };
-        if self
-            .phase
-            .as_ref()
-            .is_some_and(|(at, last)| last == phase || at.elapsed() < PHASE_INTERVAL)
-        {
+        let is_begin = self.reported.is_none() && phase.is_empty() && permille.is_none();
+        if is_begin || self.reported.as_ref().is_some_and(is_reported) {
             return;
         }
-        self.phase = Some((Instant::now(), phase.to_owned()));
-        (callbacks.on_phase)(phase);
+        let activity = RunActivity {
+            phase: phase.to_owned(),
+            permille,
+        };
+        (callbacks.on_activity)(&activity);
+        self.reported = Some((Instant::now(), activity));
     }
 
     fn kill(

@@ -4,12 +4,15 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Parser, Subcommand, ValueEnum};
+use jiff::Timestamp;
 
 use crate::api::client::DEFAULT_SOCKET;
 use crate::api::wire;
+use crate::host::clock::wall_now;
 use crate::model::check::{Filesystem, Mode};
+use crate::model::duration;
 use crate::model::reason::Reason;
 
 const ABOUT_HELP: &str = "Shows the health of this node's drives, filesystems and volumes, with the reason and since when, as diskvitalsd (the node's daemon) knows it.
@@ -21,7 +24,7 @@ a PersistentVolume, a filesystem's UUID, or a pod as namespace/name. A name that
 #[command(name = "diskvitals", version, about = "Health of this node's drives, filesystems and volumes", long_about = ABOUT_HELP, max_term_width = 120)]
 pub(crate) struct Args {
     /// The daemon's socket
-    #[arg(long, global = true, env = "DISKVITALS_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH")]
+    #[arg(long, global = true, env = "DISKVITALS_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH", value_parser = PathBufValueParser::new().try_map(std::path::absolute::<PathBuf>))]
     pub socket: PathBuf,
     /// Output format: tables for people, or the daemon's answer as canonical protobuf JSON
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
@@ -30,8 +33,8 @@ pub(crate) struct Args {
     /// terminal
     #[arg(long, global = true)]
     pub no_color: bool,
-    /// Time limit for each answer of the daemon, in seconds
-    #[arg(long, global = true, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
+    /// Time limit for each answer of the daemon: seconds, or a duration (500ms, 2min)
+    #[arg(long, global = true, default_value = "10", value_name = "DURATION", value_parser = seconds)]
     pub timeout: Duration,
     #[command(subcommand)]
     pub command: Command,
@@ -65,9 +68,7 @@ const CHECK_HELP: &str = "Checks a filesystem without writing to it: ext2 to ext
 
 One run of the checker decides for a filesystem that is not mounted or mounted read-only. A filesystem in use changes while the checker reads it: \
 a live XFS is inconclusive unless it is clean, a live ext4 is at most suspected. With --freeze, where the policy ([checks] freeze) allows it, the filesystem is \
-frozen during a run (5 s at most by default), and two such runs with the same findings decide. Interrupting this command cancels the check and thaws the filesystem.
-
-Exit status: 0 clean, 1 suspected or corrupted, 2 wrong usage, 3 inconclusive, failed, not started or not followed to its end, 130 interrupted.";
+frozen during a run (5 s at most by default), and two such runs with the same findings decide. Interrupting this command cancels the check and thaws the filesystem.";
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CheckArgs {
@@ -104,6 +105,83 @@ pub(crate) struct CheckArgs {
     pub cancel: Option<String>,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FindingsArgs {
+    /// A finding's id, or the unique beginning of one; or a thing by any of its names
+    #[arg(value_name = "FINDING|ID")]
+    pub id: Option<String>,
+    /// Include cleared findings
+    #[arg(long)]
+    pub all: bool,
+    /// Only findings of this severity, or worse
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub severity: Option<Level>,
+    /// Only findings about this drive, and those of volumes that follow from its failure
+    #[arg(long, value_name = "ID")]
+    pub drive: Option<String>,
+    /// Only findings about this volume
+    #[arg(long, value_name = "ID")]
+    pub volume: Option<String>,
+    /// Only findings with this reason; may be repeated
+    #[arg(long, value_name = "REASON", value_parser = ReasonNames, hide_possible_values = true)]
+    pub reason: Vec<String>,
+    /// Only findings that began or cleared since: a duration before now (2d, 90min), or a local date
+    /// with or without a time (2026-11-20, "2026-11-20 14:00")
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub since: Option<Since>,
+}
+
+/// Least severity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Level {
+    Info,
+    Suspect,
+    Bad,
+}
+
+impl Level {
+    pub(crate) fn wire(self) -> wire::Severity {
+        match self {
+            Level::Info => wire::Severity::Info,
+            Level::Suspect => wire::Severity::Suspect,
+            Level::Bad => wire::Severity::Bad,
+        }
+    }
+}
+
+/// A point in time, given as such or as an age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Since {
+    Ago(Duration),
+    At(Timestamp),
+}
+
+impl Since {
+    pub(crate) fn time(self) -> Timestamp {
+        match self {
+            Since::Ago(age) => wall_now().checked_sub(age).unwrap_or(Timestamp::MIN),
+            Since::At(time) => time,
+        }
+    }
+}
+
+fn since(text: &str) -> Result<Since, String> {
+    if let Ok(age) = duration::parse(text) {
+        return Ok(Since::Ago(age));
+    }
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(Since::At(time));
+    }
+    let local = text.parse::<jiff::civil::DateTime>();
+    let zoned = local.and_then(|local| local.to_zoned(jiff::tz::TimeZone::system()));
+    zoned
+        .map(|zoned| Since::At(zoned.timestamp()))
+        .map_err(|_| {
+            "give a duration before now (2d, 90min) or a date (2026-11-20, \"2026-11-20 14:00\")"
+                .to_owned()
+        })
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FilesystemKind {
     /// ext2 and ext3 too
@@ -124,9 +202,7 @@ impl FilesystemKind {
 
 const SELF_TEST_HELP: &str = "Starts a drive's SMART self-test and waits for its end.
 
-The drive remains usable during the test, at reduced speed. Interrupting this program does not end the test; `diskvitals drive ID` shows the result.
-
-Exit status: 0 passed (with --no-wait: started), 1 failed, refused or ended without a result, 2 wrong usage, 130 interrupted.";
+The drive remains usable during the test, at reduced speed. Interrupting this program does not end the test; `diskvitals drive ID` shows the result.";
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
@@ -144,6 +220,7 @@ pub(crate) enum Command {
     },
     /// Show one drive in full
     Drive {
+        /// The drive, by any of its names
         #[arg(value_name = "ID")]
         id: String,
         /// History of the attributes that decide the drive's health, one line each
@@ -156,8 +233,10 @@ pub(crate) enum Command {
     /// Start a drive's SMART self-test and wait for its end (root)
     #[command(long_about = SELF_TEST_HELP)]
     SelfTest {
+        /// The drive, by any of its names
         #[arg(value_name = "DRIVE")]
         drive: String,
+        /// Length of the test
         #[arg(value_enum)]
         kind: TestKind,
         /// Return as soon as the drive has started the test
@@ -175,18 +254,16 @@ pub(crate) enum Command {
     },
     /// Show one volume in full
     Volume {
+        /// The volume, by any of its names
         #[arg(value_name = "ID")]
         id: String,
     },
-    /// List findings, worst first
-    Findings {
-        /// Include cleared findings
-        #[arg(long)]
-        all: bool,
-    },
+    /// List findings, worst first, or show those of one name in full
+    Findings(FindingsArgs),
     /// Show the chain of drive, partition, …, volume and pod that a thing belongs to, with its
     /// findings, their evidence, what clears them and what to do
     Explain {
+        /// A drive, device, volume, pod or finding, by any of its names
         #[arg(value_name = "ID")]
         id: String,
     },
@@ -194,16 +271,25 @@ pub(crate) enum Command {
     Watch,
     /// Acknowledge a finding: it stays visible but does not count until it clears or worsens (root)
     Ack {
-        #[arg(value_name = "FINDING")]
+        /// A finding's id, or the unique beginning of one; or a thing by any of its names: its
+        /// findings are listed first
+        #[arg(value_name = "FINDING|ID")]
         finding: String,
         /// Why the finding needs no further attention
         #[arg(long, value_name = "TEXT")]
         note: String,
+        /// Acknowledge the findings of a thing without a question
+        #[arg(short, long)]
+        yes: bool,
     },
     /// Withdraw an acknowledgement (root)
     Unack {
-        #[arg(value_name = "FINDING")]
+        /// A finding's id, or the unique beginning of one; or a thing by any of its names
+        #[arg(value_name = "FINDING|ID")]
         finding: String,
+        /// Withdraw those of a thing without a question
+        #[arg(short, long)]
+        yes: bool,
     },
     /// Check the filesystem of a volume, mount point, device or image (root, except for readable
     /// image files)
@@ -211,11 +297,13 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// List all checks or those of one volume or device, newest first, or show one check in full
     Checks {
+        /// A check's id, or a volume or device by any of its names
         #[arg(value_name = "CHECK|ID")]
         what: Option<String>,
     },
     /// Read the state of everything, or of one thing, again now (root)
     Refresh {
+        /// A drive, device, volume or pod, by any of its names
         #[arg(value_name = "ID")]
         id: Option<String>,
     },
@@ -258,11 +346,20 @@ pub(crate) enum Command {
     },
     /// Print shell completions to standard output
     Completions {
+        /// The shell to print them for
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+    /// Print the names that fit a command line, for the shells' completions
+    #[command(hide = true)]
+    Complete {
+        /// The words before the cursor, from the program's name on; the last one may be incomplete
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
     /// Write the man pages of all commands to a directory
     Man {
+        /// The directory to write to
         #[arg(value_name = "DIR", default_value = ".")]
         dir: PathBuf,
     },
@@ -274,9 +371,7 @@ const FORMAT_AUTHORIZE_HELP: &str = "Permits one mkfs on the device of a volume 
 created it, or if all of it read as zero.
 
 The permission is for the present device (its identity and size), for 24 hours, and for one mkfs, which happens when the volume is staged next. All data on the \
-device is then lost. A device with a known signature (a filesystem, a partition table) is not formatted even then: clear it first (wipefs -a).
-
-Exit status: 0 done or printed, 1 refused, 2 wrong usage.";
+device is then lost. A device with a known signature (a filesystem, a partition table) is not formatted even then: clear it first (wipefs -a).";
 
 const CLEANUP_HELP: &str = "Removes the stale mounts of a CSI volume whose pods no longer exist: mounts of containers and pods, the staging mount, and the empty \
 directories under these mounts below the kubelet's directory. For a volume that this node provides, also its loop device.
@@ -284,25 +379,19 @@ directories under these mounts below the kubelet's directory. For a volume that 
 Without --yes, the steps are printed and nothing is changed. The command is refused while a pod has a record of the volume or a log directory, while a process \
 uses a mount, and where either is unknown. `diskvitals volumes --stale` lists stale attachments.
 
-With --lazy, mounts are detached from the tree at once and released when the device responds again (umount -l). Use it for a device that hangs.
-
-Exit status: 0 done or printed, 1 refused or a step failed, 2 wrong usage.";
+With --lazy, mounts are detached from the tree at once and released when the device responds again (umount -l). Use it for a device that hangs.";
 
 const KERNEL_LOG_HELP: &str = "Finds errors of drives and filesystems in a kernel log. With -o json, one line of JSON per file.
 
 Reads these formats, also compressed with gzip: dmesg with any of its options, journalctl (short, short-iso, short-precise, cat, json, export), syslog, \
-raw /dev/kmsg. A file may contain several boots. Lines of user-space programs are skipped. The rules are the daemon's.
-
-Exit status: 0 all files were read, with any result; 1 a file could not be read; 2 wrong usage.";
+raw /dev/kmsg. A file may contain several boots. Lines of user-space programs are skipped. The rules are the daemon's.";
 
 const SMART_HELP: &str = "Evaluates a drive's smartctl JSON. With -o json, one line of JSON per file.
 
 Reads the output of smartctl -j (--json), version 7.0 or newer, best with -x: smartctl -j -x /dev/sda > sda.json; also compressed with gzip. The rules and \
 limits are the daemon's. A single output has no history: levels are evaluated, growth is not.
 
-The health is unknown, with the reason, if the drive was in standby, has no SMART or did not respond.
-
-Exit status: 0 all files were read, with any result; 1 a file could not be read or is not a drive's smartctl JSON; 2 wrong usage.";
+The health is unknown, with the reason, if the drive was in standby, has no SMART or did not respond.";
 
 const FSCK_HELP: &str = "Evaluates recorded output of a filesystem checker. With -o json, one line of JSON for all files.
 
@@ -310,9 +399,7 @@ Each file is the output of one run of `e2fsck -fn`, `xfs_repair -n` or `btrfs ch
 compressed with gzip. All files are runs on the same filesystem in the same state (--mode). Results and verdict follow the daemon's rules: the exit status alone \
 decides nothing, live runs must agree, and frozen runs count as at least 60 s apart, because files do not record when they were made.
 
-Without --exit-status, the exit status is inferred from the output. Give it if it is known: a checker that fails often prints nothing.
-
-Exit status: 0 all files were read, with any result; 1 a file could not be read; 2 wrong usage.";
+Without --exit-status, the exit status is inferred from the output. Give it if it is known: a checker that fails often prints nothing.";
 
 /// State of the filesystem while the checker read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -406,9 +493,19 @@ fn filesystem(name: &str) -> Result<Filesystem, String> {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    match text.trim_end_matches('s').parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("give a number of seconds, more than 0 and at most 86400".to_owned()),
+    const LONGEST: f64 = 86_400.0;
+    let seconds = text
+        .parse::<f64>()
+        .ok()
+        .or_else(|| Some(duration::parse(text).ok()?.as_secs_f64()));
+    match seconds {
+        Some(seconds) if seconds > 0.0 && seconds <= LONGEST => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err(
+            "give a number of seconds or a duration (500ms, 2min), more than 0 and at most a day"
+                .to_owned(),
+        ),
     }
 }
 
@@ -426,7 +523,9 @@ mod tests {
     #[test]
     fn a_timeout_is_a_positive_number_of_seconds() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for wrong in ["0", "-1", "NaN", "inf", "", "x", "1e9"] {
+        assert_eq!(seconds("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("1d"), Ok(Duration::from_secs(86_400)));
+        for wrong in ["0", "-1", "NaN", "inf", "", "x", "1e9", "2d"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }

@@ -14,8 +14,8 @@ use crate::cli::args::CheckArgs;
 use crate::cli::check_image::check_image;
 use crate::cli::error::Error;
 use crate::cli::printer::Printer;
-use crate::cli::screen::escape_control;
 use crate::cli::{complain, offline, render};
+use crate::model::check::RunActivity;
 
 /// A poll is cheap: the daemon answers from its snapshot.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
@@ -114,10 +114,10 @@ pub(crate) async fn check_image_file(
 ) -> Result<ExitCode, Error> {
     let (file, begun) = (path.to_owned(), Instant::now());
     let policy = offline::policy(config)?.checks;
-    let (phases, mut news) = tokio::sync::watch::channel(String::new());
+    let (activities, activity) = tokio::sync::watch::channel(RunActivity::default());
     let mut checking = tokio::task::spawn_blocking(move || {
-        check_image(&file, None, &policy, &mut |phase| {
-            drop(phases.send_replace(phase.to_owned()))
+        check_image(&file, None, &policy, &mut |activity| {
+            drop(activities.send_replace(activity.clone()))
         })
     });
     let mut line = ProgressLine::new(out);
@@ -125,8 +125,8 @@ pub(crate) async fn check_image_file(
         tokio::select! {
             checked = &mut checking => break checked,
             () = tokio::time::sleep(POLL_INTERVAL) => {
-                let phase = news.borrow_and_update().clone();
-                line.show(&(format!("{}: {}", path.display(), escape_control(&phase)), format!("{} s", begun.elapsed().as_secs())));
+                let activity = activity.borrow().clone();
+                line.show(&render::checks::image_progress(path, &activity, begun.elapsed()));
             }
             signal = tokio::signal::ctrl_c() => {
                 signal.map_err(Error::Signal)?;

@@ -21,6 +21,7 @@ use crate::host::jail::{self, IMAGE_PATH, Isolation, JailSpec};
 use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput, decide};
 use crate::model::check::{
     Check, CheckOrigin, CheckState, CheckTarget, CheckTerms, CheckVerdict, Filesystem, Mode, Run,
+    RunActivity,
 };
 use crate::model::dev::DevNo;
 use crate::model::ids::CheckId;
@@ -51,19 +52,19 @@ pub enum ImageError {
 }
 
 /// Checks the image at `path`. `filesystem` is detected by its superblock unless it is given.
-/// `phase` is called with each phase that the checker reports.
+/// `activity` is called with what the checker reports of itself.
 pub(crate) fn check_image(
     path: &Path,
     filesystem: Option<Filesystem>,
     policy: &CheckPolicy,
-    phase: &mut dyn FnMut(&str),
+    activity: &mut dyn FnMut(&RunActivity),
 ) -> Result<Check, ImageError> {
     // Our own program: its main function handles `diskvitals worker jail`.
     let program = Program {
         program: "/proc/self/exe".into(),
         args: JAIL_ARGS.map(OsString::from).to_vec(),
     };
-    check_image_in(&program, path, filesystem, policy, phase)
+    check_image_in(&program, path, filesystem, policy, activity)
 }
 
 /// Like `check_image`, with another program that provides the jail.
@@ -72,7 +73,7 @@ pub fn check_image_in(
     path: &Path,
     filesystem: Option<Filesystem>,
     policy: &CheckPolicy,
-    phase: &mut dyn FnMut(&str),
+    activity: &mut dyn FnMut(&RunActivity),
 ) -> Result<Check, ImageError> {
     let requested = now();
     let absolute = path
@@ -100,6 +101,7 @@ pub fn check_image_in(
             unlimited_files: checker::needs_unlimited_file_size(filesystem),
             low_priority: false,
             parent: nix::unistd::getpid().as_raw(),
+            progress: checker::reports_on_descriptor(filesystem),
         },
         timeout: policy.timeout,
         bytes_per_second: None,
@@ -131,7 +133,7 @@ pub fn check_image_in(
             Decision::Done(outcome) => break outcome,
             Decision::Run(Mode::Unmounted) if runs.len() < MAX_RUNS => {
                 let mut callbacks = RunCallbacks {
-                    on_phase: &mut *phase,
+                    on_activity: &mut *activity,
                     invalid_because: &mut || None,
                 };
                 let mut run = checker::run(&order, stop.as_fd(), &mut callbacks).run;

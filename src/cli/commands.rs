@@ -16,9 +16,10 @@ use crate::cli::error::Error;
 use crate::cli::printer::{Printer, print_bytes};
 use crate::cli::screen::Screen;
 use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
-use crate::cli::{check, complain, json, offline, render};
+use crate::cli::{check, complain, complete, findings, json, manual, offline, render};
 use crate::model::causes::with_causes;
 use crate::model::reason::UnknownReason;
+use crate::model::similar::{did_you_mean, similar};
 
 /// A command that only reads is repeated once if the connection breaks, because the daemon may have
 /// just restarted. Nothing is printed before the answers are complete.
@@ -38,7 +39,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Drive { .. }
         | Command::Volumes { .. }
         | Command::Volume { .. }
-        | Command::Findings { .. }
+        | Command::Findings(_)
         | Command::Explain { .. }
         | Command::Checks { .. }
         | Command::Reasons { .. }
@@ -53,6 +54,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Refresh { .. }
         | Command::Analyze { .. }
         | Command::Completions { .. }
+        | Command::Complete { .. }
         | Command::Man { .. } => false,
     }
 }
@@ -127,12 +129,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
                 render::volumes::one(&answer, &out.screen)
             })?;
         }
-        Command::Findings { all } => {
-            let answer = connect().await?.findings(*all).await?;
-            out.show("ListFindingsResponse", &answer, || {
-                render::findings::table(&answer.findings, &out.screen)
-            })?;
-        }
+        Command::Findings(args) => return findings::list(&out, &connect().await?, args).await,
         Command::Explain { id } => {
             let answer = connect().await?.explain(id).await?;
             out.show("Explanation", &answer, || {
@@ -140,17 +137,11 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             })?;
         }
         Command::Watch => watch(&out, &connect().await?, args).await?,
-        Command::Ack { finding, note } => {
-            let answer = connect().await?.acknowledge(finding, note).await?;
-            out.show("Finding", &answer, || {
-                render::findings::one(&answer, &out.screen)
-            })?;
+        Command::Ack { finding, note, yes } => {
+            return findings::acknowledge(&out, &connect().await?, finding, note, *yes).await;
         }
-        Command::Unack { finding } => {
-            let answer = connect().await?.unacknowledge(finding).await?;
-            out.show("Finding", &answer, || {
-                render::findings::one(&answer, &out.screen)
-            })?;
+        Command::Unack { finding, yes } => {
+            return findings::unacknowledge(&out, &connect().await?, finding, *yes).await;
         }
         Command::FormatAuthorize {
             volume: Some(volume),
@@ -190,8 +181,12 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
         }
         Command::Reasons { reason } => return reasons(&out, args, reason.as_deref()).await,
         Command::Analyze { what } => return analyze(&out, what),
-        Command::Completions { shell } => print_bytes(&offline::completions(*shell))?,
-        Command::Man { dir } => offline::man(dir).map_err(|source| Error::Man {
+        Command::Completions { shell } => print_bytes(&complete::script(*shell))?,
+        Command::Complete { words } => {
+            let names = complete::names(words, &args.socket).await;
+            print_bytes(names.as_bytes())?;
+        }
+        Command::Man { dir } => manual::write_pages(dir).map_err(|source| Error::Man {
             dir: dir.clone(),
             source,
         })?,
@@ -237,7 +232,9 @@ async fn reasons(out: &Printer, args: &Args, wanted: Option<&str>) -> Result<Exi
         .iter()
         .find(|reason| reason.name.eq_ignore_ascii_case(wanted))
     else {
-        complain(&UnknownReason(wanted.to_owned()).to_string());
+        let names = answer.reasons.iter().map(|reason| reason.name.as_str());
+        let hint = did_you_mean(&similar(wanted, names));
+        complain(&format!("{}{hint}", UnknownReason(wanted.to_owned())));
         return Ok(ExitCode::from(2));
     };
     out.show("ReasonText", reason, || {

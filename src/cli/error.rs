@@ -22,6 +22,14 @@ pub(crate) enum Error {
         #[source]
         source: io::Error,
     },
+    #[error("`{prefix}` is the beginning of several findings' ids: {candidates}")]
+    AmbiguousFinding { prefix: String, candidates: String },
+    #[error("finding `{0}` has cleared: only active findings can be acknowledged")]
+    FindingCleared(String),
+    #[error("`{name}` is no reason{hint}")]
+    UnknownReason { name: String, hint: String },
+    #[error("reading the answer")]
+    Input(#[source] io::Error),
     #[error("waiting for an interrupt")]
     Signal(#[source] io::Error),
     #[error(transparent)]

@@ -66,7 +66,9 @@ fn screen_for(args: &Args) -> Screen {
     Screen {
         width: terminal
             .then(|| comfy_table::Table::new().width())
-            .flatten(),
+            .flatten()
+            // A terminal that does not know its size.
+            .filter(|width| *width > 0),
         color: terminal && !no_color && !dumb,
         now: crate::host::clock::wall_now(),
         zone: TimeZone::system(),

@@ -82,7 +82,7 @@ impl Screen {
     }
 }
 
-fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
+pub(crate) fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
     Timestamp::new(time.seconds, time.nanos).ok()
 }
 
@@ -101,6 +101,21 @@ pub(crate) fn escape_control(text: &str) -> String {
             }
         })
         .collect()
+}
+
+/// `35 s`, `2 min 10 s`, `3 h 5 min`, `2 d 4 h`.
+pub(crate) fn span(duration: std::time::Duration) -> String {
+    let seconds = duration.as_secs();
+    let (large, small, units) = match seconds {
+        0..60 => return format!("{seconds} s"),
+        60..3600 => (seconds / 60, seconds % 60, ("min", "s")),
+        3600..86_400 => (seconds / 3600, seconds / 60 % 60, ("h", "min")),
+        _ => (seconds / 86_400, seconds / 3600 % 24, ("d", "h")),
+    };
+    match small {
+        0 => format!("{large} {}", units.0),
+        small => format!("{large} {} {small} {}", units.0, units.1),
+    }
 }
 
 pub(crate) fn bytes(count: u64) -> String {
@@ -199,6 +214,23 @@ pub(crate) mod tests {
         ];
         assert_eq!(ages, words);
         assert_eq!(screen(None).ago(None), "never");
+    }
+
+    #[test]
+    fn spans_have_two_units_at_most() {
+        let spans = [0, 59, 60, 130, 3600, 11_100, 86_400, 190_000]
+            .map(|seconds| span(std::time::Duration::from_secs(seconds)));
+        let words = [
+            "0 s",
+            "59 s",
+            "1 min",
+            "2 min 10 s",
+            "1 h",
+            "3 h 5 min",
+            "1 d",
+            "2 d 4 h",
+        ];
+        assert_eq!(spans, words);
     }
 
     #[test]

@@ -109,6 +109,49 @@ fn the_commented_example_holds_every_key_with_its_default() {
 }
 
 #[test]
+fn every_example_is_accepted_when_it_is_uncommented() {
+    let shipped = include_str!("../../systemd/diskvitals.toml");
+    let example = |line: &'static str| line.strip_prefix("#     ").map(str::trim_start);
+    let setting = |line: &'static str| {
+        line.strip_prefix("#: ")
+            .or(example(line))
+            .or((!line.starts_with('#')).then_some(line))
+    };
+    let all: String = shipped
+        .lines()
+        .filter_map(setting)
+        .map(|line| line.to_owned() + "\n")
+        .collect();
+    let config = parse(Path::new("systemd/diskvitals.toml"), &all).expect("all examples");
+    assert_eq!(
+        config.checks.interval,
+        Some(Duration::from_secs(7 * 24 * 3600))
+    );
+    assert_eq!((config.statics.len(), config.smart.overrides.len()), (2, 1));
+    // Each alone, in its section.
+    let (mut section, mut tried) = (String::new(), 0);
+    for line in shipped.lines() {
+        if line.starts_with('[') {
+            line.clone_into(&mut section);
+        }
+        let Some(text) = example(line).filter(|text| !text.is_empty()) else {
+            continue;
+        };
+        // Several lines make a table of an array.
+        if text.starts_with("[[") {
+            text.clone_into(&mut section);
+        }
+        if section.starts_with("[[") {
+            continue;
+        }
+        let alone = format!("{section}\n{text}\n");
+        parse(Path::new("x"), &alone).unwrap_or_else(|error| panic!("{alone}{error}"));
+        tried += 1;
+    }
+    assert!(tried >= 5, "{tried}");
+}
+
+#[test]
 fn effective_settings_read_back_as_themselves() {
     let text = toml::to_string(&Config::default()).expect("serialises");
     assert_eq!(

@@ -5,9 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::logging::LogFormat;
+use crate::manual::SHIM;
 use crate::model::naming;
 
 /// sun_path has 108 bytes, including the terminating zero (unix(7)).
@@ -39,14 +41,13 @@ const MAX_LABEL_NAME_LEN: usize = 63;
 /// reported by grpc.health.v1 on the same socket, and by UNAVAILABLE from the health calls.
 ///
 /// Signals: TERM and INT stop it, within 5 s.
-///
-/// Exit status: 0 stopped, 1 failed, 2 wrong usage.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "diskvitals-csi",
     version,
     max_term_width = 100,
-    args_conflicts_with_subcommands = true
+    args_conflicts_with_subcommands = true,
+    after_long_help = SHIM.help()
 )]
 pub struct Options {
     /// Mode of this process [default: driver; with --report and no --endpoint: a reporter and
@@ -63,7 +64,8 @@ pub struct Options {
     #[arg(
         long,
         value_name = "PATH",
-        default_value = "/run/diskvitals/csi/agent.sock"
+        default_value = "/run/diskvitals/csi/agent.sock",
+        value_parser = PathBufValueParser::new().try_map(std::path::absolute::<PathBuf>)
     )]
     pub agent: PathBuf,
 
@@ -128,6 +130,10 @@ pub struct Options {
     /// Log format, on standard error or to journald
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
+
+    /// Print this program's man page and exit
+    #[arg(long, hide = true)]
+    pub man: bool,
 
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -318,9 +324,9 @@ pub struct Endpoint(PathBuf);
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    #[error("only unix sockets are served: write unix:///PATH")]
+    #[error("only unix sockets are served: write unix:///PATH or unix:PATH")]
     Scheme,
-    #[error("the path must be absolute: write unix:///PATH, with three slashes")]
+    #[error("behind unix:// the path must be absolute: write unix:///PATH, or unix:PATH")]
     Relative,
     #[error("the path names no file")]
     NotAFile,
@@ -338,10 +344,14 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
-        let path = Path::new(text.strip_prefix("unix://").ok_or(EndpointError::Scheme)?);
-        if !path.is_absolute() {
-            return Err(EndpointError::Relative);
-        }
+        let rest = text.strip_prefix("unix:").ok_or(EndpointError::Scheme)?;
+        let path = match rest.strip_prefix("//") {
+            Some(path) if !path.starts_with('/') => return Err(EndpointError::Relative),
+            Some(path) => path,
+            None => rest,
+        };
+        let absolute = std::path::absolute(path).map_err(|_| EndpointError::NotAFile)?;
+        let path = absolute.as_path();
         let length = path.as_os_str().as_bytes().len();
         if length > MAX_SOCKET_PATH_LEN {
             return Err(EndpointError::TooLong(length));

@@ -12,6 +12,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::service::Routes;
 
 use crate::csi::authority::AuthorityRewriter;
+use crate::grpc::NameUnimplemented;
 use crate::host::listen::{ListenError, Listener, SocketGuard, SocketOptions};
 
 /// A socket's mode for owner and group: the kubelet and the sidecars are root or share the pod's
@@ -82,6 +83,7 @@ pub(crate) async fn serve(
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .layer(NameUnimplemented)
         .add_routes(services);
     let mut serving =
         std::pin::pin!(router.serve_with_incoming_shutdown(connections, wait_stopped(stopped)));

@@ -46,6 +46,12 @@ pub use child::{enter, private_dev};
 /// A user id that no person and no service has (systemd leaves 65520 to 65535 unused; 65534 is
 /// `nobody`, 65535 the invalid 16-bit id).
 pub(crate) const JAIL_UID: u32 = 65531;
+/// The descriptor on which the program reports its progress: below the jail's limit of descriptors,
+/// and far above those that programs open.
+pub(crate) const PROGRESS_FD: i32 = 200;
+/// A program that writes faster than it is read waits, as with its output: ample for the reports of
+/// a tenth of a second.
+const PROGRESS_PIPE_BYTES: i32 = 1 << 20;
 /// The path of the one file inside the jail.
 pub(crate) const IMAGE_PATH: &str = "/dev/image";
 
@@ -70,6 +76,8 @@ pub(crate) struct JailSpec {
     pub low_priority: bool,
     /// When this process exits, the program is killed.
     pub parent: i32,
+    /// The program has a pipe as `PROGRESS_FD`, to which it can write.
+    pub progress: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +121,8 @@ pub(crate) struct JailedProcess {
     setup_error: Vec<u8>,
     listener: Listener,
     refused: BTreeSet<i32>,
+    /// Carries what it writes to `PROGRESS_FD`.
+    progress: Option<File>,
 }
 
 /// The listener for calls that the filter refuses.
@@ -139,6 +149,10 @@ pub(crate) fn start(
     // Both are polled, and reads must not block.
     nix::fcntl::fcntl(&output, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     setup.set_nonblocking(true)?;
+    let progress = plan
+        .progress
+        .then(|| send_progress_pipe(&setup))
+        .transpose()?;
     let child = Command::new(&program.program)
         .args(&program.args)
         .arg(serde_json::to_string(plan)?)
@@ -160,7 +174,22 @@ pub(crate) fn start(
         setup_error: Vec::new(),
         listener: Listener::Expected,
         refused: BTreeSet::new(),
+        progress,
     })
+}
+
+/// Makes the pipe for progress. Its writing end waits in the socket for the process in the jail.
+fn send_progress_pipe(setup: &UnixStream) -> io::Result<File> {
+    let (reading, writing) = pipe2(OFlag::O_CLOEXEC)?;
+    nix::fcntl::fcntl(&reading, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    // Refused beyond a user's share of memory for pipes (pipe(7)): the usual size then has to do.
+    nix::fcntl::fcntl(
+        &reading,
+        nix::fcntl::FcntlArg::F_SETPIPE_SZ(PROGRESS_PIPE_BYTES),
+    )
+    .ok();
+    sys::send_byte(setup.as_fd(), writing.as_fd())?;
+    Ok(File::from(reading))
 }
 
 /// The scheduler's statistics of a thread.
@@ -190,6 +219,33 @@ impl JailedProcess {
                 Ok(None)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Passes on what the program has written to `PROGRESS_FD`. At most so much that a flood of it does
+    /// not block everything else.
+    pub(crate) fn drain_progress(&mut self, buffer: &mut [u8], mut each: impl FnMut(&[u8])) {
+        const MOST_READS: usize = 32;
+        let Some(pipe) = &mut self.progress else {
+            return;
+        };
+        for _ in 0..MOST_READS {
+            match pipe.read(buffer) {
+                Ok(length @ 1..) => each(buffer.get(..length).unwrap_or_default()),
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) =>
+                {
+                    return;
+                }
+                // The program has closed it, or cannot be read.
+                Ok(_) | Err(_) => {
+                    self.progress = None;
+                    return;
+                }
+            }
         }
     }
 

@@ -623,6 +623,19 @@ pub(crate) fn receive_byte(socket: BorrowedFd<'_>) -> io::Result<Option<(u8, Opt
     Ok((!is_end).then_some((byte[0], fd)))
 }
 
+/// Sends one byte over a stream socket, with a descriptor.
+pub(crate) fn send_byte(socket: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> io::Result<()> {
+    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    sendmsg::<()>(
+        socket.as_raw_fd(),
+        &[io::IoSlice::new(&[0])],
+        &[ControlMessage::ScmRights(&[fd.as_raw_fd()])],
+        MsgFlags::empty(),
+        None,
+    )?;
+    Ok(())
+}
+
 /// Sends a command that transfers no data. Out: the controller's status; 0 is success.
 pub(crate) fn nvme_admin(controller: BorrowedFd<'_>, command: &mut NvmeAdmin) -> io::Result<u16> {
     // SAFETY: the struct has the kernel's layout (C, no padding: 72 bytes) and is borrowed mutably

@@ -374,6 +374,9 @@ pub enum CheckState {
     /// and sizes`).
     Running {
         phase: String,
+        /// While a checker runs.
+        #[serde(default)]
+        progress: Option<RunProgress>,
     },
     /// Waiting between two frozen runs.
     Waiting {
@@ -381,6 +384,44 @@ pub enum CheckState {
         why: String,
     },
     Ended,
+}
+
+/// What a running checker says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunActivity {
+    /// The phase that it printed last; empty before the first.
+    pub phase: String,
+    /// The part of the run that is done, in thousandths; None if the checker does not report it.
+    pub permille: Option<u16>,
+}
+
+/// How far a run of a checker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunProgress {
+    pub started: Timestamp,
+    /// As the checker reports it.
+    pub permille: Option<u16>,
+    /// None while too little is done for an estimate.
+    pub remaining: Option<Duration>,
+}
+
+impl RunProgress {
+    /// `elapsed`: since `started`, on a clock that does not jump.
+    pub(crate) fn new(started: Timestamp, elapsed: Duration, permille: Option<u16>) -> RunProgress {
+        const LEAST_PERMILLE: u16 = 20;
+        const LEAST_TIME: Duration = Duration::from_secs(2);
+        let done = permille.map(|done| done.min(1000));
+        let estimable = |done: &u16| *done >= LEAST_PERMILLE && elapsed >= LEAST_TIME;
+        let remaining = |done: u16| {
+            let left = elapsed.mul_f64(f64::from(1000 - done) / f64::from(done.max(1)));
+            Duration::from_secs(left.as_secs())
+        };
+        RunProgress {
+            started,
+            permille: done,
+            remaining: done.filter(estimable).map(remaining),
+        }
+    }
 }
 
 /// One check of one filesystem.

@@ -140,6 +140,23 @@ pub struct Clearance {
     pub why: String,
 }
 
+/// The level of a finding that a caller has seen, as far as it was given: the finding may have become
+/// worse since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SeenLevel {
+    pub severity: Option<Severity>,
+    pub status: Option<Status>,
+}
+
+impl SeenLevel {
+    /// Whether `finding` is worse than what was seen, as an acknowledgement ends when it becomes
+    /// worse.
+    pub(crate) fn is_exceeded_by(self, finding: &Finding) -> bool {
+        self.severity.is_some_and(|seen| finding.severity > seen)
+            || self.status.is_some_and(|seen| finding.status > seen)
+    }
+}
+
 /// Health of a drive or a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -18,7 +18,8 @@ use jiff::Timestamp;
 use crate::model::assess::ActiveFindings;
 use crate::model::facts::elapsed;
 use crate::model::finding::{
-    Acknowledgement, Clearance, Finding, FindingDetails, Judgement, Severity, Subject, Verdict,
+    Acknowledgement, Clearance, Finding, FindingDetails, Judgement, SeenLevel, Severity, Subject,
+    Verdict,
 };
 use crate::model::ids::FindingId;
 use crate::model::reason::Reason;
@@ -98,6 +99,8 @@ pub(crate) enum LedgerError {
     NoSuchFinding(FindingId),
     #[error("finding `{0}` is not acknowledged")]
     NotAcknowledged(FindingId),
+    #[error("finding `{0}` has become worse since it was listed: read it again")]
+    Worsened(FindingId),
 }
 
 impl Ledger {
@@ -169,14 +172,18 @@ impl Ledger {
     }
 
     /// Acknowledging again replaces the person, the time and the note.
+    /// Refused if the finding is worse than what was `seen`.
     pub(crate) fn acknowledge(
         &mut self,
         id: &FindingId,
-        by: String,
-        note: String,
+        (by, note): (String, String),
+        seen: SeenLevel,
         now: Timestamp,
     ) -> Result<Transition, LedgerError> {
         let entry = self.entry(id)?;
+        if seen.is_exceeded_by(&entry.finding) {
+            return Err(LedgerError::Worsened(id.clone()));
+        }
         let finding = Finding {
             acknowledged: Some(Acknowledgement {
                 by,

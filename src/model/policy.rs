@@ -171,11 +171,13 @@ impl ErrorPolicy {
     }
 }
 
-/// Durations as whole seconds or as text (`90s`, `10min`, `1h`), in jiff's friendly format.
+/// Durations as whole seconds or as text (`90s`, `10min`, `7d`): `model::duration`.
 pub(crate) mod seconds {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::model::duration;
 
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -196,15 +198,7 @@ pub(crate) mod seconds {
     ) -> Result<Duration, D::Error> {
         match Form::deserialize(deserializer)? {
             Form::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
-            Form::Text(text) => {
-                let duration: jiff::SignedDuration = text.parse().map_err(|_| {
-                    serde::de::Error::custom(format!(
-                        "`{text}` is not a duration: write 90s, 10min or 1h"
-                    ))
-                })?;
-                Duration::try_from(duration)
-                    .map_err(|_| serde::de::Error::custom(format!("`{text}` is negative")))
-            }
+            Form::Text(text) => duration::parse(&text).map_err(serde::de::Error::custom),
         }
     }
 }

@@ -268,6 +268,7 @@ impl<W: Backend> CheckSource<W> {
         let beginning = TaskProgress {
             state: CheckState::Running {
                 phase: "beginning".to_owned(),
+                progress: None,
             },
             runs: Vec::new(),
             signals: Vec::new(),

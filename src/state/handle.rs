@@ -8,7 +8,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use crate::model::block::DiskStat;
 use crate::model::check::Check;
 use crate::model::facts::checks::{CheckRequest, StartCheckError};
-use crate::model::finding::Finding;
+use crate::model::finding::{Finding, SeenLevel};
 use crate::model::ids::{CheckId, FindingId};
 use crate::model::snapshot::Snapshot;
 pub use crate::model::snapshot_builder::{Change, ChangeKind, ChangedItem};
@@ -36,6 +36,8 @@ pub enum CommandError {
     NoSuchFinding(FindingId),
     #[error("finding `{0}` is not acknowledged")]
     NotAcknowledged(FindingId),
+    #[error("finding `{0}` has become worse since it was listed: read it again")]
+    Worsened(FindingId),
     #[error("the acknowledgement could not be stored: {0}")]
     NotStored(String),
     #[error(transparent)]
@@ -58,6 +60,8 @@ pub enum Command {
         finding: FindingId,
         by: String,
         note: String,
+        /// Refused if the finding is worse by now.
+        seen: SeenLevel,
         reply: oneshot::Sender<Result<Arc<Finding>, CommandError>>,
     },
     Unacknowledge {
@@ -119,11 +123,13 @@ impl Handle {
         finding: FindingId,
         by: String,
         note: String,
+        seen: SeenLevel,
     ) -> Result<Arc<Finding>, CommandError> {
         let command = |reply| Command::Acknowledge {
             finding,
             by,
             note,
+            seen,
             reply,
         };
         self.ask(command).await?

@@ -147,6 +147,7 @@ fn finding(finding: &Finding) -> Value {
         "count": finding.count.to_string(),
         "evidence": finding.evidence.iter().map(record).collect::<Vec<_>>(),
         "clearsWhen": finding.clears_when,
+        "action": finding.reason.action(),
     });
     if let Some(acknowledged) = &finding.acknowledged {
         message["acknowledged"] = json!({"by": acknowledged.by, "time": wall_text(acknowledged.time), "note": acknowledged.note});
@@ -207,7 +208,7 @@ mod tests {
         let expected = json!({
             "id": "f", "subject": {"kind": "SUBJECT_KIND_DRIVE", "id": "naa.5"}, "severity": "SEVERITY_BAD",
             "status": "FINDING_STATUS_INACCESSIBLE", "reason": "DriveMissing", "message": "gone", "since": "1970-01-01T00:00:00Z",
-            "lastSeen": "1970-01-01T00:00:00Z", "count": "1", "evidence": [], "clearsWhen": "it is back",
+            "lastSeen": "1970-01-01T00:00:00Z", "count": "1", "evidence": [], "action": Reason::DriveMissing.action(), "clearsWhen": "it is back",
             "transition": {"kind": "raised", "from": null, "to": "SEVERITY_BAD"},
         });
         assert_eq!(message(&transition("f", None)), expected);

@@ -8,7 +8,7 @@ use crate::api::convert::{evidence, text_or_empty, time};
 use crate::api::wire;
 use crate::model::check::{
     Check, CheckOrigin, CheckState, CheckVerdict, CheckerOutput, MAX_KEPT_OUTPUT, Mode, Problem,
-    Run, RunResult, Weight,
+    Run, RunProgress, RunResult, Weight,
 };
 use crate::model::snapshot::Snapshot;
 
@@ -32,7 +32,7 @@ pub(crate) fn newest_check(snapshot: &Snapshot, of: impl Fn(&Check) -> bool) -> 
 fn convert(check: &Check, text: impl Fn(&CheckerOutput) -> String) -> wire::Check {
     let (state, phase) = match &check.state {
         CheckState::Queued { why } => (wire::check::State::Queued, why.clone()),
-        CheckState::Running { phase } => (wire::check::State::Running, phase.clone()),
+        CheckState::Running { phase, .. } => (wire::check::State::Running, phase.clone()),
         CheckState::Waiting { until, why } => {
             (wire::check::State::Waiting, format!("{why}, until {until}"))
         }
@@ -65,7 +65,41 @@ fn convert(check: &Check, text: impl Fn(&CheckerOutput) -> String) -> wire::Chec
         signals: signals.map(|signal| evidence(&signal.evidence)).collect(),
         freeze: check.terms.freeze,
         cancelled: check.cancelled,
+        progress: match &check.state {
+            CheckState::Running {
+                progress: Some(run),
+                ..
+            } => Some(progress(run)),
+            _ => None,
+        },
     }
+}
+
+fn progress(run: &RunProgress) -> wire::RunProgress {
+    wire::RunProgress {
+        started: Some(time(run.started)),
+        percent: run.permille.map(|done| u32::from(done / 10)),
+        remaining: run.remaining.map(duration),
+        last_duration: None,
+    }
+}
+
+/// The check as it runs now, with how long the last complete run of the same filesystem in the same
+/// mode took.
+pub(crate) fn running_check(snapshot: &Snapshot, check: &Check) -> wire::Check {
+    let mut message = self::check(check);
+    if let Some(progress) = &mut message.progress {
+        let runs_of = |other: &Check| other.target.name == check.target.name;
+        let runs = snapshot
+            .checks
+            .values()
+            .filter(|other| runs_of(other))
+            .flat_map(|other| &other.runs)
+            .filter(|run| run.mode == check.mode && run.result != RunResult::Failed);
+        let last = runs.max_by_key(|run| run.started);
+        progress.last_duration = last.map(|run| duration(run.duration));
+    }
+    message
 }
 
 fn run(run: &Run, text: &impl Fn(&CheckerOutput) -> String) -> wire::CheckRun {

@@ -68,7 +68,9 @@ impl wire::admin_server::Admin for AdminService {
         let wire::AcknowledgeFindingRequest {
             finding_id: id,
             note,
-        } = request.into_inner();
+            ..
+        } = request.get_ref().clone();
+        let seen = convert::seen_level(request.get_ref());
         valid_finding_id(&id)?;
         required("note", &note, MAX_NOTE)?;
         if note.trim().is_empty() {
@@ -81,7 +83,7 @@ impl wire::admin_server::Admin for AdminService {
         let by = format!("uid {uid} (root)");
         let finding = self
             .handle
-            .acknowledge(FindingId::known(id), by, note)
+            .acknowledge(FindingId::known(id), by, note, seen)
             .await?;
         Ok(Response::new(convert::finding(&finding)))
     }

@@ -73,7 +73,7 @@ impl wire::checks_server::Checks for ChecksService {
         let snapshot = self.handle.snapshot();
         let found = find_check(&snapshot, id)?;
         Ok(Response::new(if *without_output {
-            convert::check::check(found)
+            convert::check::running_check(&snapshot, found)
         } else {
             convert::check::check_with_output(found)
         }))
@@ -124,7 +124,7 @@ impl wire::checks_server::Checks for ChecksService {
             List::Checks,
             entries.iter(),
             size,
-            |(_, check)| convert::check::check(check),
+            |(_, check)| convert::check::running_check(&snapshot, check),
             |(key, _)| key.clone(),
         );
         Ok(Response::new(wire::ListChecksResponse {

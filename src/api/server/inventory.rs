@@ -182,10 +182,15 @@ impl wire::inventory_server::Inventory for InventoryService {
         &self,
         request: Request<wire::ExplainRequest>,
     ) -> Result<Response<wire::Explanation>, Status> {
-        let query = &request.get_ref().query;
-        required("query", query, MAX_QUERY)?;
+        let wire::ExplainRequest { id, query } = request.get_ref();
+        let (field, name) = match (id.is_empty(), query.is_empty()) {
+            (true, false) => ("query", query),
+            (_, true) => ("id", id),
+            (false, false) => return Err(invalid("query", "is the former name of id: give one")),
+        };
+        required(field, name, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
-        let named = resolve(&snapshot, query).map_err(unresolved("query"))?;
+        let named = resolve(&snapshot, name).map_err(unresolved(field))?;
         Ok(Response::new(explain::explain(&snapshot, &named)))
     }
 

@@ -1,13 +1,15 @@
 //! Filesystem checks: a table, one check in full, the progress of one.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::api::wire;
 use crate::api::wire::check::{Mode, State, Verdict};
 use crate::api::wire::check_run::Ballot;
 use crate::cli::render::{heading, wrapped};
-use crate::cli::screen::{Screen, Tone, bytes, enum_label, escape_control, or_dash};
+use crate::cli::screen::{Screen, Tone, bytes, enum_label, escape_control, or_dash, span};
 use crate::cli::table::{Cells, Column, column, plain, table as layout};
+use crate::model::check::{RunActivity, RunProgress};
 
 const COLUMNS: [Column; 7] = [
     column("CHECK", 0, 0),
@@ -52,11 +54,13 @@ pub(crate) fn table(checks: &[wire::Check], screen: &Screen) -> String {
     layout(&COLUMNS, checks.iter().map(row), screen)
 }
 
-/// The reason for the verdict, or the current phase of a check that has not ended.
-fn reason(check: &wire::Check) -> &str {
-    match check.state() {
-        State::Ended => &check.reason,
-        _ => &check.phase,
+/// The reason for the verdict, or the current phase of a check that has not ended, with its progress.
+fn reason(check: &wire::Check) -> String {
+    let percent = check.progress.and_then(|run| run.percent);
+    match (check.state(), percent) {
+        (State::Ended, _) => check.reason.clone(),
+        (_, Some(percent)) => format!("{}, {percent} %", check.phase),
+        (_, None) => check.phase.clone(),
     }
 }
 
@@ -78,7 +82,7 @@ pub(crate) fn one(check: &wire::Check, screen: &Screen) -> String {
         mode(check.mode())
     ));
     if !reason(check).is_empty() {
-        text.push_str(&wrapped(reason(check), "", screen));
+        text.push_str(&wrapped(&reason(check), "", screen));
     }
     for signal in &check.signals {
         text.push_str(&format!(
@@ -137,10 +141,50 @@ pub(crate) fn progress(
         State::Queued => format!("queued: {}", escape_control(&check.phase)),
         _ => escape_control(&check.phase),
     };
+    let run = check.progress.unwrap_or_default();
+    let known = |duration: Option<prost_types::Duration>| {
+        duration.and_then(|duration| Duration::try_from(duration).ok())
+    };
+    let detail = run_progress(
+        elapsed,
+        run.percent,
+        known(run.remaining),
+        known(run.last_duration),
+    );
+    (format!("{}: {what}", escape_control(&check.target)), detail)
+}
+
+/// The same for an image that is checked without a daemon.
+pub(crate) fn image_progress(
+    path: &Path,
+    activity: &RunActivity,
+    elapsed: Duration,
+) -> (String, String) {
+    let path = escape_control(&path.display().to_string());
+    let run = RunProgress::new(jiff::Timestamp::UNIX_EPOCH, elapsed, activity.permille);
+    let percent = run.permille.map(|done| u32::from(done / 10));
     (
-        format!("{}: {what}", escape_control(&check.target)),
-        format!("{} s", elapsed.as_secs()),
+        format!("{path}: {}", escape_control(&activity.phase)),
+        run_progress(elapsed, percent, run.remaining, None),
     )
+}
+
+/// `37 %, about 2 min 10 s left`, where the checker reports it; otherwise the time since the start,
+/// beside that of the last run.
+fn run_progress(
+    elapsed: Duration,
+    percent: Option<u32>,
+    remaining: Option<Duration>,
+    last: Option<Duration>,
+) -> String {
+    match (percent, remaining, last) {
+        (Some(percent), Some(left), _) => format!("{percent} %, about {} left", span(left)),
+        (Some(percent), None, _) => format!("{percent} %, {}", span(elapsed)),
+        (None, _, Some(last)) => {
+            format!("{}; the last run took {}", span(elapsed), span(last))
+        }
+        (None, _, None) => span(elapsed),
+    }
 }
 
 fn findings(run: &wire::CheckRun, screen: &Screen) -> String {
@@ -234,4 +278,40 @@ pub(crate) fn verdict(check: &wire::Check) -> (String, Tone) {
         enum_label(check.verdict().as_str_name(), "VERDICT_").to_ascii_uppercase(),
         tone,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_a_percentage_or_the_time_beside_that_of_the_last_run() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let elapsed = Duration::from_secs(65);
+        let texts = [
+            run_progress(elapsed, Some(37), seconds(130), seconds(9)),
+            run_progress(elapsed, Some(1), None, seconds(9)),
+            run_progress(elapsed, None, None, seconds(3600)),
+            run_progress(elapsed, None, None, None),
+        ];
+        let expected = [
+            "37 %, about 2 min 10 s left",
+            "1 %, 1 min 5 s",
+            "1 min 5 s; the last run took 1 h",
+            "1 min 5 s",
+        ];
+        assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn a_hostile_target_and_phase_are_escaped_in_the_progress_line() {
+        let check = wire::Check {
+            target: "/a\u{1b}[2Jb\u{202e}".to_owned(),
+            phase: "Pass 1\r\n".to_owned(),
+            state: State::Running.into(),
+            ..Default::default()
+        };
+        let (what, _) = progress(&check, Duration::ZERO, false);
+        assert_eq!(what, r"/a\u{1b}[2Jb\u{202e}: Pass 1\r\n");
+    }
 }

@@ -102,9 +102,14 @@ pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
     if !finding.clears_when.is_empty() {
         text.push_str(&labelled_text("clears", &finding.clears_when, screen));
     }
-    // This program has no text for reasons that only a newer daemon has.
-    if let Ok(reason) = finding.reason.parse::<Reason>() {
-        text.push_str(&labelled_text("to do", reason.action(), screen));
+    // An older daemon does not send it, a newer one may have reasons that this program lacks.
+    let known = finding.reason.parse::<Reason>().map(Reason::action);
+    let action = match finding.action.as_str() {
+        "" => known.unwrap_or_default(),
+        action => action,
+    };
+    if !action.is_empty() {
+        text.push_str(&labelled_text("to do", action, screen));
     }
     if let Some(ack) = &finding.acknowledged {
         text.push_str(&format!(

@@ -21,6 +21,7 @@ fn finding() -> wire::Finding {
         acknowledged: None,
         cleared: None,
         follows: String::new(),
+        action: String::new(),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -16,12 +16,11 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod, umask};
 use nix::unistd::{Gid, Uid, chown, dup, dup2_stdin, getppid, setgroups, setresgid, setresuid};
 
 use crate::host::jail::syscall_filter::{self, FilterInput};
-use crate::host::jail::{DeviceNode, IMAGE_PATH, Isolation, JailSpec};
+use crate::host::jail::{DeviceNode, IMAGE_PATH, Isolation, JailSpec, PROGRESS_FD};
 use crate::host::sys;
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
@@ -81,6 +80,10 @@ fn confine(
         .and_then(|plan| serde_json::from_str::<JailSpec>(plan.to_str()?).ok())
         .ok_or(JailError::Arguments)?;
     let command = args.next().ok_or(JailError::Arguments)?;
+    if plan.progress {
+        receive_progress_pipe(trouble)
+            .map_err(|error| JailError::Io("giving it a pipe for its progress", error))?;
+    }
     let mut program = program(&command, args);
     // The first process to be killed when memory is short.
     std::fs::write("/proc/self/oom_score_adj", "1000")
@@ -139,6 +142,18 @@ fn confine(
     ))
 }
 
+/// Makes the pipe that waits in `socket` the program's `PROGRESS_FD`. It is all that the program gets
+/// beside its output; like that, it can only be written to.
+fn receive_progress_pipe(socket: &OwnedFd) -> io::Result<()> {
+    let received = sys::receive_byte(socket.as_fd())?.and_then(|(_, pipe)| pipe);
+    let pipe = received.ok_or(io::ErrorKind::UnexpectedEof)?;
+    // The copy, unlike what was received, is not closed when the program starts.
+    match nix::fcntl::fcntl(&pipe, nix::fcntl::FcntlArg::F_DUPFD(PROGRESS_FD))? {
+        PROGRESS_FD => Ok(()),
+        _ => Err(io::ErrorKind::AddrInUse.into()),
+    }
+}
+
 /// Restricts this process to the calls of `syscall_filter`, and sends the listener for refused calls
 /// over `socket`. Without a listener if the kernel has none (before 5.0), a container's own filter
 /// has one, or a filter refuses seccomp(2) (`@system-service` of systemd before 254).
@@ -153,15 +168,7 @@ pub(super) fn filter_system_calls(socket: &OwnedFd) -> io::Result<()> {
     let Ok(listener) = sys::filter_with_listener(&filter(true)) else {
         return sys::filter_without_listener(&filter(false));
     };
-    let fds = [listener.as_raw_fd()];
-    sendmsg::<()>(
-        socket.as_raw_fd(),
-        &[IoSlice::new(&[0])],
-        &[ControlMessage::ScmRights(&fds)],
-        MsgFlags::empty(),
-        None,
-    )?;
-    Ok(())
+    sys::send_byte(socket.as_fd(), listener.as_fd())
 }
 
 /// E2FSCK_CONFIG: an /etc/e2fsck.conf could change its output, and make it write a log.

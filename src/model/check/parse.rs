@@ -9,6 +9,7 @@ mod btrfs;
 mod e2fsck;
 mod line_template;
 mod problem_collector;
+mod progress;
 #[cfg(test)]
 pub(crate) mod tests;
 mod xfs;
@@ -33,6 +34,7 @@ pub(crate) struct OutputParser {
 }
 
 pub(crate) use e2fsck::E2FSCK_ABORTED;
+pub(crate) use progress::ProgressStream;
 
 #[derive(Debug)]
 enum Dialect {
@@ -103,6 +105,14 @@ impl OutputParser {
     /// The phase that the checker printed last (`Pass 1: Checking inodes, blocks, and sizes`).
     pub(crate) fn phase(&self) -> Option<&str> {
         self.problems.phase.as_deref()
+    }
+
+    /// The part of the run that is done, in thousandths, if the output contains it (xfs_repair).
+    pub(crate) fn permille(&self) -> Option<u16> {
+        match &self.dialect {
+            Dialect::Xfs(state) => state.permille(),
+            Dialect::E2fsck(_) | Dialect::Btrfs(_) => None,
+        }
     }
 
     pub(crate) fn finish(mut self) -> ParsedOutput {

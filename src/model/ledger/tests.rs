@@ -3,8 +3,13 @@ mod drive_failure;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::finding::{Evidence, MAX_EVIDENCE, Status};
+use crate::model::finding::{Evidence, MAX_EVIDENCE, SeenLevel, Status};
 use crate::model::ids::VolumeId;
+
+/// By whom, and why.
+fn known() -> (String, String) {
+    ("uid 0".to_owned(), "known".to_owned())
+}
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -108,7 +113,7 @@ fn worsening_counts_and_ends_the_acknowledgement_and_easing_does_neither() {
     ledger.apply(suspect("x"), at(0));
     let id = only(&ledger).id;
     ledger
-        .acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(1))
+        .acknowledge(&id, known(), SeenLevel::default(), at(1))
         .unwrap();
     assert!(ledger.apply(suspect("y"), at(2)).is_empty());
     assert!(only(&ledger).acknowledged.is_some());
@@ -124,7 +129,7 @@ fn worsening_counts_and_ends_the_acknowledgement_and_easing_does_neither() {
     assert!(only(&ledger).acknowledged.is_none());
     assert_eq!(only(&ledger).count, 2);
     ledger
-        .acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(4))
+        .acknowledge(&id, known(), SeenLevel::default(), at(4))
         .unwrap();
     assert_eq!(
         kinds(&ledger.apply(suspect("x"), at(5))),
@@ -135,11 +140,31 @@ fn worsening_counts_and_ends_the_acknowledgement_and_easing_does_neither() {
 }
 
 #[test]
+fn what_has_become_worse_since_it_was_seen_is_not_acknowledged() {
+    let mut ledger = Ledger::default();
+    ledger.apply(suspect("x"), at(0));
+    let listed = only(&ledger);
+    let seen = SeenLevel {
+        severity: Some(listed.severity),
+        status: Some(listed.status),
+    };
+    ledger.apply(bad("y"), at(1));
+    assert_eq!(
+        ledger.acknowledge(&listed.id, known(), seen, at(2)),
+        Err(LedgerError::Worsened(listed.id.clone()))
+    );
+    assert!(only(&ledger).acknowledged.is_none());
+    // A finding that has become milder is as acceptable as it was.
+    ledger.apply(suspect("x"), at(3));
+    assert!(ledger.acknowledge(&listed.id, known(), seen, at(4)).is_ok());
+}
+
+#[test]
 fn acknowledging_an_unknown_finding_is_an_error() {
     let mut ledger = Ledger::default();
     let id = FindingId::known("nope");
     assert_eq!(
-        ledger.acknowledge(&id, String::new(), String::new(), at(0)),
+        ledger.acknowledge(&id, known(), SeenLevel::default(), at(0)),
         Err(LedgerError::NoSuchFinding(id.clone()))
     );
     ledger.apply(bad("x"), at(0));
@@ -169,7 +194,7 @@ fn a_restored_finding_keeps_its_id_and_acknowledgement() {
     before.apply(bad("x"), at(0));
     let old = only(&before);
     before
-        .acknowledge(&old.id, "uid 0".to_owned(), "known".to_owned(), at(1))
+        .acknowledge(&old.id, known(), SeenLevel::default(), at(1))
         .unwrap();
     let mut after = Ledger::default();
     after.apply(bad("x"), at(50));

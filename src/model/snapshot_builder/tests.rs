@@ -3,7 +3,7 @@ use crate::model::block::Inventory;
 use crate::model::drive::{DriveFacts, DriveKind, Location, Transport};
 use crate::model::facts::probes::ProbeFacts;
 use crate::model::facts::{KnownDrive, KnownVolume};
-use crate::model::finding::{FindingDetails, Judgement, Status, UnknownCause, Verdict};
+use crate::model::finding::{FindingDetails, Judgement, SeenLevel, Status, UnknownCause, Verdict};
 use crate::model::ids::DriveId;
 use crate::model::mount::MountTable;
 use crate::model::observation::Observation;
@@ -424,7 +424,12 @@ fn an_acknowledged_finding_counts_for_its_drive_and_not_for_the_node() {
     let id = fixture.last.drives[&drive_id()].findings[0].clone();
     fixture
         .ledger
-        .acknowledge(&id, "uid 0".to_owned(), "known".to_owned(), at(1))
+        .acknowledge(
+            &id,
+            ("uid 0".to_owned(), "known".to_owned()),
+            SeenLevel::default(),
+            at(1),
+        )
         .unwrap();
     fixture.next(&facts, 1);
     assert_eq!(

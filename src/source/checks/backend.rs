@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::host::helper::Program;
 use crate::host::root::HostRoot;
 use crate::model::check::decision::{self, Decision, DecisionInput};
-use crate::model::check::{FilesystemSignal, Run};
+use crate::model::check::{FilesystemSignal, Run, RunActivity};
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::Tools;
@@ -70,7 +70,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     fn run(
         &self,
         prepared: Self::PreparedRun,
-        phase: &watch::Sender<String>,
+        activity: &watch::Sender<RunActivity>,
     ) -> impl Future<Output = Self::FinishedRun> + Send;
 
     /// Waits for the helper to exit. Must not be awaited while a filesystem is frozen.
@@ -186,8 +186,12 @@ impl Backend for HostBackend {
         runner::prepare(&self.checker_helper, &orphans, request).await
     }
 
-    async fn run(&self, prepared: PreparedRun, phase: &watch::Sender<String>) -> FinishedRun {
-        prepared.run(phase).await
+    async fn run(
+        &self,
+        prepared: PreparedRun,
+        activity: &watch::Sender<RunActivity>,
+    ) -> FinishedRun {
+        prepared.run(activity).await
     }
 
     async fn reap(&self, finished: FinishedRun) -> ReapedRun {

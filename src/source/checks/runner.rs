@@ -21,7 +21,7 @@ use crate::host::exec::UnkillableChild;
 use crate::host::helper::{Helper, HelperError, Program};
 use crate::host::process::waiting_in;
 use crate::model::causes::with_causes;
-use crate::model::check::{Filesystem, Mode, Run, RunResult, Termination};
+use crate::model::check::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
 use crate::model::dev::DevNo;
 use crate::source::checks::runner::orphans::GuardedHelper;
 use crate::source::checks::runner::protocol::{RunnerEvent, RunnerRequest};
@@ -164,11 +164,11 @@ pub async fn prepare(
 }
 
 impl PreparedRun {
-    /// Returns when the checker has ended, by itself or by its time-out. `phase`: the phase that
-    /// the checker prints. Dropping the future kills the checker.
-    pub async fn run(mut self, phase: &watch::Sender<String>) -> FinishedRun {
+    /// Returns when the checker has ended, by itself or by its time-out. `activity`: what the checker
+    /// says of itself. Dropping the future kills the checker.
+    pub async fn run(mut self, activity: &watch::Sender<RunActivity>) -> FinishedRun {
         let deadline = Instant::now() + self.request.timeout + HELPER_GRACE;
-        let run = match timeout_at(deadline, self.follow(phase)).await {
+        let run = match timeout_at(deadline, self.follow(activity)).await {
             Ok(Ok(run)) => run,
             Ok(Err(error)) => self.kill_lost_run(
                 Termination::Signal(9),
@@ -188,12 +188,12 @@ impl PreparedRun {
         }
     }
 
-    async fn follow(&mut self, phase: &watch::Sender<String>) -> Result<Run, HelperError> {
+    async fn follow(&mut self, activity: &watch::Sender<RunActivity>) -> Result<Run, HelperError> {
         let helper = self.helper.helper()?;
         helper.send(&RunnerRequest::Start).await?;
         loop {
             match helper.recv::<RunnerEvent>().await? {
-                RunnerEvent::Phase(text) => drop(phase.send_replace(text)),
+                RunnerEvent::Activity(now) => drop(activity.send_replace(now)),
                 RunnerEvent::Finished(run) => return Ok(*run),
                 RunnerEvent::Ready | RunnerEvent::LoopsDetached(_) => {}
             }

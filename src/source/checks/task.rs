@@ -26,7 +26,8 @@ use crate::host::exec::UnkillableChild;
 use crate::model::causes::with_causes;
 use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput};
 use crate::model::check::{
-    CheckState, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run, Termination,
+    CheckState, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run, RunActivity, RunProgress,
+    Termination,
 };
 use crate::model::ids::CheckId;
 use crate::source::checks::backend::Backend;
@@ -253,7 +254,24 @@ impl<W: Backend> CheckTask<W> {
     }
 
     fn set_phase(&self, phase: String) {
-        self.publish(|progress| progress.state = CheckState::Running { phase });
+        self.set_state(phase, None);
+    }
+
+    /// What the checker of the run `name` does, which runs since `started`.
+    fn set_activity(&self, name: &str, started: Timestamp, activity: &RunActivity) {
+        let elapsed = self.clock.now().duration_since(started);
+        let elapsed = Duration::try_from(elapsed).unwrap_or_default();
+        let progress = RunProgress::new(started, elapsed, activity.permille);
+        self.set_state(with_phase(name, &activity.phase), Some(progress));
+    }
+
+    fn set_state(&self, phase: String, run: Option<RunProgress>) {
+        self.publish(|progress| {
+            progress.state = CheckState::Running {
+                phase,
+                progress: run,
+            };
+        });
     }
 
     /// Drops the operation when the check is cancelled.
@@ -411,17 +429,17 @@ impl<W: Backend> CheckTask<W> {
             return Ok(());
         };
         let (started, name) = (self.clock.now(), self.run_label(mode));
-        self.set_phase(name.clone());
+        let (activity, mut activities) = watch::channel(RunActivity::default());
+        self.set_activity(&name, started, &activities.borrow_and_update());
         let backend = self.backend.clone();
-        let (phase, mut phases) = watch::channel(String::new());
         let finished = {
-            let mut run = Box::pin(backend.run(prepared, &phase));
+            let mut run = Box::pin(backend.run(prepared, &activity));
             loop {
                 tokio::select! {
                     biased;
                     () = self.inputs.cancel.cancelled() => return Err(Abort::Cancelled),
                     finished = &mut run => break finished,
-                    Ok(()) = phases.changed() => self.set_phase(with_phase(&name, &phases.borrow_and_update())),
+                    Ok(()) = activities.changed() => self.set_activity(&name, started, &activities.borrow_and_update()),
                 }
             }
         };

@@ -19,7 +19,7 @@ use crate::host::jail::{self, DeviceNode, Isolation, JAIL_UID, JailSpec, JailedP
 use crate::host::loops::{self, BACKING_NODE_NAME, LoopError, ReadOnlyLoop};
 use crate::host::root::HostRoot;
 use crate::model::causes::with_causes;
-use crate::model::check::{Filesystem, Mode, Run};
+use crate::model::check::{Filesystem, Mode, Run, RunActivity};
 use crate::model::dev::DevNo;
 use crate::source::checks::runner::protocol::{RunnerEvent, RunnerRequest};
 use crate::source::checks::runner::{Device, RunRequest};
@@ -240,6 +240,7 @@ impl OpenDevices {
                 unlimited_files: checker::needs_unlimited_file_size(order.filesystem),
                 low_priority: order.mode != Mode::Frozen,
                 parent: nix::unistd::getpid().as_raw(),
+                progress: checker::reports_on_descriptor(order.filesystem),
             },
             timeout: order.timeout,
             bytes_per_second: order
@@ -247,10 +248,10 @@ impl OpenDevices {
                 .filter(|_| order.mode != Mode::Frozen),
         };
         // If the daemon has exited, our input is closed too.
-        let mut phase = |phase: &str| {
+        let mut activity = |activity: &RunActivity| {
             drop(write_json_line(
                 output,
-                &RunnerEvent::Phase(phase.to_owned()),
+                &RunnerEvent::Activity(activity.clone()),
             ))
         };
         let mut void = || self.invalid_reason(root, order);
@@ -259,7 +260,7 @@ impl OpenDevices {
             &ours,
             stdin.as_fd(),
             &mut RunCallbacks {
-                on_phase: &mut phase,
+                on_activity: &mut activity,
                 invalid_because: &mut void,
             },
         );

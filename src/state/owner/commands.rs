@@ -25,9 +25,11 @@ impl Owner {
                 finding,
                 by,
                 note,
+                seen,
                 reply,
             } => {
-                let result = self.ledger.acknowledge(&finding, by, note, clock::now());
+                let (ack, now) = ((by, note), clock::now());
+                let result = self.ledger.acknowledge(&finding, ack, seen, now);
                 if let Ok(transition) = &result
                     && transition.finding.reason == Reason::FilesystemCorrupted
                 {
@@ -143,6 +145,7 @@ impl From<LedgerError> for CommandError {
         match error {
             LedgerError::NoSuchFinding(id) => CommandError::NoSuchFinding(id),
             LedgerError::NotAcknowledged(id) => CommandError::NotAcknowledged(id),
+            LedgerError::Worsened(id) => CommandError::Worsened(id),
         }
     }
 }

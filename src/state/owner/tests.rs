@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::model::block::{Inventory, LayerState, MdState};
-use crate::model::finding::Finding;
+use crate::model::finding::{Finding, SeenLevel};
 use crate::model::ids::FindingId;
 use crate::model::kubelet::KubeletRecords;
 use crate::model::mount::MountTable;
@@ -258,7 +258,12 @@ async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
         let id = id.clone();
         async move {
             handle
-                .acknowledge(id, "uid 0".to_owned(), "known".to_owned())
+                .acknowledge(
+                    id,
+                    "uid 0".to_owned(),
+                    "known".to_owned(),
+                    SeenLevel::default(),
+                )
                 .await
         }
     });
@@ -297,7 +302,12 @@ async fn a_hung_disk_fails_the_acknowledgement_and_blocks_nothing_else() {
     let result = owner
         .handles
         .handle
-        .acknowledge(id, "uid 0".to_owned(), "known".to_owned())
+        .acknowledge(
+            id,
+            "uid 0".to_owned(),
+            "known".to_owned(),
+            SeenLevel::default(),
+        )
         .await;
     assert!(
         matches!(result, Err(CommandError::NotStored(_))),
@@ -344,7 +354,12 @@ async fn without_a_store_an_acknowledgement_holds_in_memory_and_is_written_when_
     owner
         .handles
         .handle
-        .acknowledge(id, "uid 0".to_owned(), "known".to_owned())
+        .acknowledge(
+            id,
+            "uid 0".to_owned(),
+            "known".to_owned(),
+            SeenLevel::default(),
+        )
         .await
         .unwrap();
     assert!(owner.take_ops().is_empty());
@@ -495,7 +510,12 @@ async fn shutdown_waits_at_most_a_second_for_the_disk() {
         owner
             .handles
             .handle
-            .acknowledge(FindingId::known("x"), String::new(), String::new())
+            .acknowledge(
+                FindingId::known("x"),
+                String::new(),
+                String::new(),
+                SeenLevel::default()
+            )
             .await,
         Err(CommandError::Stopping)
     ));

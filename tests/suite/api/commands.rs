@@ -300,3 +300,126 @@ async fn json_output_is_the_whole_answer_and_errors_are_the_daemons() {
         text(&explained.stdout)
     );
 }
+
+#[tokio::test]
+async fn findings_are_found_by_a_prefix_a_thing_and_filters() {
+    let served = Served::start(snapshot(0)).await;
+    let all = served.client().await.findings(false).await.unwrap();
+    let id = all.findings[0].id.clone();
+    let shown = async |arguments: &[&str]| {
+        let output = diskvitals(&served.socket(), arguments).await;
+        let (out, error) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
+        out
+    };
+    for word in [id.as_str(), &id[..5], "pv-a", "default/pod-a"] {
+        let out = shown(&["findings", word]).await;
+        assert!(out.contains(&id) && out.contains("to do"), "{word}: {out}");
+    }
+    // Nothing is known against the drive itself.
+    assert_eq!(shown(&["findings", "sdb"]).await, "no findings\n");
+    for (filter, fits) in [
+        (["--severity", "bad"], true),
+        (["--reason", "readonly"], true),
+        (["--reason", "OutOfSpace"], false),
+        (["--volume", "pv-a"], true),
+        (["--volume", "pv-b"], false),
+        (["--since", "2026-02-28"], true),
+        (["--since", "1s"], false),
+    ] {
+        let out = shown(&["findings", filter[0], filter[1]]).await;
+        assert_eq!(out.contains(&id), fits, "{filter:?}: {out}");
+    }
+    let wrong = diskvitals(&served.socket(), &["findings", "--reason", "ReadOnyl"]).await;
+    assert_eq!(
+        text(&wrong.stderr),
+        "diskvitals: `ReadOnyl` is no reason; did you mean `ReadOnly`?\n"
+    );
+    let wrong = diskvitals(&served.socket(), &["findings", "pv-aa"]).await;
+    assert_eq!(
+        text(&wrong.stderr),
+        "diskvitals: nothing here is known as `pv-aa`; did you mean `pv-a`?\n"
+    );
+    let json = shown(&["findings", "-o", "json", &id]).await;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(json["action"].as_str().is_some_and(|text| !text.is_empty()));
+}
+
+#[tokio::test]
+async fn the_findings_of_a_thing_are_acknowledged_after_a_question_only() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root may acknowledge");
+        return;
+    }
+    let served = Served::start(snapshot(0)).await;
+    let all = served.client().await.findings(false).await.unwrap();
+    let id = all.findings[0].id.clone();
+    let ack = async |word: &str, more: &[&str]| {
+        let arguments = [&["ack", word, "--note", "known"], more].concat();
+        let output = diskvitals(&served.socket(), &arguments).await;
+        (
+            output.status.code().unwrap(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    // Standard input is no terminal.
+    let (code, out, error) = ack("pv-a", &[]).await;
+    assert_eq!(code, 2, "{error}");
+    assert!(out.contains(&id), "{out}");
+    assert!(
+        error.contains("nothing is changed: --yes is needed"),
+        "{error}"
+    );
+    let (code, out, error) = ack("pv-a", &["--yes"]).await;
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert!(out.ends_with("acknowledged 1 finding\n"), "{out}");
+    let (code, out, _) = ack("sdb", &["--yes"]).await;
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "nothing to acknowledge about sdb\n")
+    );
+    // One finding is named exactly: no question.
+    let (code, out, _) = ack(&id[..6], &[]).await;
+    assert!(code == 0 && out.contains("acked"), "{out}");
+    // It is acknowledged: nothing is left to do.
+    let (code, out, _) = ack("pv-a", &["--yes", "-o", "json"]).await;
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &json["findings"]), (0, &serde_json::json!([])));
+    for (word, text) in [
+        ("x", "nothing here is known as `x`"),
+        (
+            "0123456789ab",
+            "no active finding has the id `0123456789ab`",
+        ),
+    ] {
+        let (code, _, error) = ack(word, &["--yes"]).await;
+        assert_eq!((code, error), (1, format!("diskvitals: {text}\n")));
+    }
+}
+
+#[tokio::test]
+async fn a_shell_is_offered_the_names_that_can_be_typed() {
+    let mut hostile = snapshot(0);
+    for volume in hostile.volumes.values_mut() {
+        let volume = Arc::make_mut(volume);
+        Arc::make_mut(&mut volume.facts).pv = Some(match volume.facts.handle.as_deref() {
+            Some("a") => "pv-a".to_owned(),
+            _ => "pv-\u{202e}b\n$(reboot)".to_owned(),
+        });
+    }
+    let served = Served::start(hostile).await;
+    let offered = async |words: &[&str]| {
+        let arguments = [&["complete", "--", "diskvitals"], words].concat();
+        let output = diskvitals(&served.socket(), &arguments).await;
+        assert!(output.status.success() && output.stderr.is_empty());
+        text(&output.stdout)
+    };
+    assert_eq!(offered(&["drive", "s"]).await, "sda\nsdb\n");
+    assert_eq!(offered(&["volume", "pv"]).await, "pv-a\n");
+    assert_eq!(offered(&["reasons", "PendingS"]).await, "PendingSectors\n");
+    assert_eq!(offered(&["status", ""]).await, "");
+    let nowhere = served.dir.path().join("none.sock");
+    let output = diskvitals(&nowhere, &["complete", "--", "diskvitals", "drive", ""]).await;
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0));
+}

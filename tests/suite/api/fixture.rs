@@ -394,6 +394,7 @@ impl Owner {
                 finding,
                 by,
                 note,
+                seen,
                 reply,
             } => {
                 let ack = Acknowledgement {
@@ -402,6 +403,13 @@ impl Owner {
                     note,
                 };
                 let found = self.snapshots.borrow().findings.get(&finding).cloned();
+                if found.iter().any(|found| {
+                    seen.severity
+                        .is_some_and(|severity| found.severity > severity)
+                }) {
+                    let _ = reply.send(Err(CommandError::Worsened(finding)));
+                    return;
+                }
                 let answer = found.map(|found| {
                     Arc::new(Finding {
                         acknowledged: Some(ack),

@@ -393,7 +393,11 @@ async fn acknowledging_needs_root_and_validates_its_arguments() {
         .clone();
     let mut ack = async |finding_id: String, note: String| {
         admin
-            .acknowledge_finding(wire::AcknowledgeFindingRequest { finding_id, note })
+            .acknowledge_finding(wire::AcknowledgeFindingRequest {
+                finding_id,
+                note,
+                ..Default::default()
+            })
             .await
     };
     let uid = nix::unistd::geteuid().as_raw();
@@ -465,4 +469,62 @@ async fn acknowledging_needs_root_and_validates_its_arguments() {
         matches!(&requests[..], [SourceRequest::Kubelet, SourceRequest::Probe(paths), SourceRequest::All] if paths.len() == 2),
         "{requests:?}"
     );
+}
+
+#[tokio::test]
+async fn what_is_worse_than_the_caller_has_seen_is_not_acknowledged() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root may acknowledge");
+        return;
+    }
+    let served = Served::start(snapshot(0)).await;
+    let all = served.client().await.findings(false).await.unwrap();
+    let mut admin = AdminClient::new(channel(&served.socket()).await);
+    let mut ack = async |seen: wire::Severity| {
+        admin
+            .acknowledge_finding(wire::AcknowledgeFindingRequest {
+                finding_id: all.findings[0].id.clone(),
+                note: "known".into(),
+                seen_severity: seen.into(),
+                ..Default::default()
+            })
+            .await
+    };
+    let refused = ack(wire::Severity::Suspect).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(
+        refused.message().contains("has become worse"),
+        "{refused:?}"
+    );
+    assert!(ack(wire::Severity::Bad).await.is_ok());
+}
+
+#[tokio::test]
+async fn explain_takes_its_argument_by_both_names_but_not_by_both_at_once() {
+    let served = Served::start(snapshot(0)).await;
+    let mut client = inventory(&served).await;
+    let mut explain = async |id: &str, query: &str| {
+        let request = wire::ExplainRequest {
+            id: id.into(),
+            query: query.into(),
+        };
+        client
+            .explain(request)
+            .await
+            .map(tonic::Response::into_inner)
+    };
+    let by_id = explain("default/pod-a", "").await.unwrap();
+    assert_eq!(by_id, explain("", "default/pod-a").await.unwrap());
+    assert_eq!(by_id.subjects.len(), 1);
+    for (id, query, message) in [
+        ("", "", "id: is empty"),
+        ("sda", "sdb", "query: is the former name of id: give one"),
+        (
+            "sdc",
+            "",
+            "nothing here is known as `sdc`; did you mean `sda` or `sdb`?",
+        ),
+    ] {
+        assert_eq!(explain(id, query).await.unwrap_err().message(), message);
+    }
 }

@@ -186,7 +186,8 @@ async fn smart_history_state_and_explanation_are_served() {
     );
     let explained = inventory
         .explain(wire::ExplainRequest {
-            query: "sda".into(),
+            id: "sda".into(),
+            ..Default::default()
         })
         .await
         .unwrap()

@@ -121,40 +121,52 @@ async fn grpc_health_is_not_serving_until_the_first_full_snapshot() {
     .await;
 }
 
-#[tokio::test]
-async fn reflection_lists_the_services_in_both_versions() {
-    let served = Served::start(snapshot(0)).await;
-    let channel = channel(&served.socket()).await;
-    let names = {
-        use tonic_reflection::pb::v1::ServerReflectionRequest;
-        use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
-        use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
-        use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-        let request = ServerReflectionRequest {
-            host: String::new(),
-            message_request: Some(MessageRequest::ListServices(String::new())),
-        };
-        let mut answers = ServerReflectionClient::new(channel.clone())
-            .server_reflection_info(tokio_stream::once(request))
-            .await
-            .unwrap()
-            .into_inner();
-        match answers.message().await.unwrap().unwrap().message_response {
-            Some(MessageResponse::ListServicesResponse(list)) => list
-                .service
-                .into_iter()
-                .map(|service| service.name)
-                .collect::<Vec<_>>(),
-            other => panic!("{other:?}"),
-        }
+/// The answer of reflection (v1) to one request.
+async fn reflected(
+    channel: tonic::transport::Channel,
+    request: tonic_reflection::pb::v1::server_reflection_request::MessageRequest,
+) -> tonic_reflection::pb::v1::server_reflection_response::MessageResponse {
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    let request = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(request),
     };
-    for name in [
-        "diskvitals.v1.Inventory",
-        "diskvitals.v1.Admin",
-        "grpc.health.v1.Health",
-    ] {
-        assert!(names.iter().any(|listed| listed == name), "{names:?}");
-    }
+    let mut answers = ServerReflectionClient::new(channel)
+        .server_reflection_info(tokio_stream::once(request))
+        .await
+        .unwrap()
+        .into_inner();
+    let answer = answers.message().await.unwrap().unwrap();
+    answer.message_response.expect("an answer")
+}
+
+/// The services that reflection lists, sorted.
+async fn listed_services(channel: tonic::transport::Channel) -> Vec<String> {
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    let list = MessageRequest::ListServices(String::new());
+    let MessageResponse::ListServicesResponse(list) = reflected(channel, list).await else {
+        panic!("no list");
+    };
+    let mut names: Vec<String> = list.service.into_iter().map(|it| it.name).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn reflection_lists_on_each_socket_what_that_socket_serves() {
+    let served = Served::start(snapshot(0)).await;
+    let main = channel(&served.socket()).await;
+    assert_eq!(
+        listed_services(main.clone()).await,
+        [
+            "diskvitals.v1.Admin",
+            "diskvitals.v1.Checks",
+            "diskvitals.v1.Inventory",
+            "grpc.health.v1.Health",
+        ]
+    );
     use tonic_reflection::pb::v1alpha::ServerReflectionRequest;
     use tonic_reflection::pb::v1alpha::server_reflection_client::ServerReflectionClient;
     use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest;
@@ -163,19 +175,93 @@ async fn reflection_lists_the_services_in_both_versions() {
         host: String::new(),
         message_request: Some(symbol),
     };
-    let mut answers = ServerReflectionClient::new(channel)
+    let mut answers = ServerReflectionClient::new(main)
         .server_reflection_info(tokio_stream::once(request))
         .await
         .unwrap()
         .into_inner();
-    assert!(
-        answers
-            .message()
-            .await
-            .unwrap()
-            .unwrap()
-            .message_response
-            .is_some()
+    let answer = answers.message().await.unwrap().unwrap();
+    assert!(answer.message_response.is_some());
+
+    served.allow(nix::unistd::geteuid().as_raw());
+    assert_eq!(
+        listed_services(channel(&served.agent_socket()).await).await,
+        [
+            "diskvitals.v1.Inventory",
+            "diskvitals.v1.Storage",
+            "grpc.health.v1.Health",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn reflection_carries_the_comments_of_the_proto_files() {
+    use prost::Message;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    let served = Served::start(snapshot(0)).await;
+    let symbol = MessageRequest::FileContainingSymbol("diskvitals.v1.Finding".into());
+    let answer = reflected(channel(&served.socket()).await, symbol).await;
+    let MessageResponse::FileDescriptorResponse(files) = answer else {
+        panic!("{answer:?}");
+    };
+    let file = prost_types::FileDescriptorProto::decode(&*files.file_descriptor_proto[0]).unwrap();
+    let comments: Vec<&str> = file
+        .source_code_info
+        .iter()
+        .flat_map(|source| &source.location)
+        .filter_map(|location| location.leading_comments.as_deref())
+        .collect();
+    let says = |text: &str| comments.iter().any(|comment| comment.contains(text));
+    assert!(says("The node itself: identity"), "{}", comments.len());
+    assert!(says("What to do about it: the action of its reason."));
+}
+
+#[tokio::test]
+async fn a_method_that_is_not_served_is_named_in_the_answer() {
+    let served = Served::start(snapshot(0)).await;
+    served.allow(nix::unistd::geteuid().as_raw());
+    let main = channel(&served.socket()).await;
+    let status = wire::volumes_client::VolumesClient::new(main.clone())
+        .delete(wire::DeleteRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (
+            Code::Unimplemented,
+            "this socket does not serve `diskvitals.v1.Volumes/Delete`"
+        )
+    );
+    // A service that is served, and a method that it does not have.
+    let mut grpc = tonic::client::Grpc::new(main);
+    grpc.ready().await.unwrap();
+    let status = grpc
+        .unary(
+            tonic::Request::new(wire::GetNodeRequest {}),
+            "/diskvitals.v1.Inventory/NoSuch%20Method".parse().unwrap(),
+            tonic_prost::ProstCodec::<_, wire::Node>::default(),
+        )
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (
+            Code::Unimplemented,
+            "this socket does not serve `diskvitals.v1.Inventory/NoSuch%20Method`"
+        )
+    );
+    let agent = channel(&served.agent_socket()).await;
+    let status = wire::admin_client::AdminClient::new(agent)
+        .refresh(wire::RefreshRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (
+            Code::Unimplemented,
+            "this socket does not serve `diskvitals.v1.Admin/Refresh`"
+        )
     );
 }
 
@@ -212,6 +298,7 @@ async fn a_request_beyond_64_kib_is_refused() {
     let mut inventory = InventoryClient::new(channel(&served.socket()).await);
     let query = |length| wire::ExplainRequest {
         query: "x".repeat(length),
+        ..Default::default()
     };
     let refused = inventory.explain(query(65 << 10)).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");

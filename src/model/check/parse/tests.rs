@@ -407,6 +407,22 @@ fn a_pending_replay_is_reported_and_is_no_problem() {
 }
 
 #[test]
+fn progress_lines_of_xfs_repair_change_no_problem() {
+    let plain = "Phase 3 - for each AG...\nbad CRC for inode 131\nbad CRC for inode 132, would clear inode 132\n";
+    let with_progress = "Phase 3 - for each AG...\n        - 21:27:17: scanning agi unlinked lists - 4 of 4 allocation groups done\nbad CRC for inode 131\nbad CRC for inode 132, \t- 21:27:27: process known inodes and inode discovery - 1 of 2 inodes done\nwould clear inode 132\n";
+    let read = |text: &str| {
+        let mut parser = OutputParser::new(Filesystem::Xfs);
+        text.lines().for_each(|line| parser.push_line(line));
+        (parser.permille(), parser.finish())
+    };
+    let (none, expected) = read(plain);
+    let (permille, parsed) = read(with_progress);
+    assert_eq!((none, permille), (None, Some(255)));
+    assert_eq!(parsed, expected);
+    assert_eq!(parsed.problems.len(), 2, "{parsed:?}");
+}
+
+#[test]
 fn xfs_problems_have_no_addresses_and_are_counted_once_over_all_phases() {
     let text = "Metadata CRC error detected at 0x55b6333a0f80, xfs_agf block 0x28001/0x200
 Metadata CRC error detected at 0x56ffffff1230, xfs_agf block 0x28001/0x200

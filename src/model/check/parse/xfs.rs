@@ -6,9 +6,13 @@ use crate::model::check::Problem;
 use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
 use crate::model::check::parse::line_template::{ProblemRule, rule, template};
 use crate::model::check::parse::problem_collector::ProblemCollector;
+use crate::model::check::parse::progress::XfsProgress;
 
 /// Maximum number of inodes that are kept until it is known whether they are only open and deleted.
 const MAX_INODES: usize = 200_000;
+
+/// Longest begin of a line that is kept over progress lines, in bytes.
+const MAX_INTERRUPTED: usize = 4096;
 
 /// Messages about the device, not about its content.
 const FAILURES: [&str; 10] = [
@@ -144,6 +148,9 @@ const RULES: [ProblemRule; 30] = [
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
+    permille: Option<u16>,
+    /// The begin of a line that a progress line has interrupted.
+    interrupted: String,
     disconnected: BTreeSet<u64>,
     /// Inodes without a link and in no directory: open but deleted.
     unlinked: BTreeSet<u64>,
@@ -152,7 +159,29 @@ pub(crate) struct State {
 }
 
 impl State {
+    pub(crate) fn permille(&self) -> Option<u16> {
+        self.permille
+    }
+
+    /// A progress line may come in the middle of another line, which continues on the next one.
     pub(crate) fn push_line(&mut self, line: &str, found: &mut ProblemCollector) {
+        if let Some(progress) = XfsProgress::find(line) {
+            self.permille = self.permille.max(progress.permille());
+            if self.interrupted.len() < MAX_INTERRUPTED {
+                self.interrupted.push_str(progress.before);
+            }
+            return;
+        }
+        if self.interrupted.is_empty() {
+            return self.push_whole_line(line, found);
+        }
+        let mut whole = std::mem::take(&mut self.interrupted);
+        whole.push(' ');
+        whole.push_str(line.trim_start());
+        self.push_whole_line(&whole, found);
+    }
+
+    fn push_whole_line(&mut self, line: &str, found: &mut ProblemCollector) {
         let indented = line.starts_with([' ', '\t']);
         // The search for superblocks prints dots without a line break.
         let line = line.trim().trim_start_matches('.');
@@ -257,7 +286,9 @@ impl State {
         found.begin_problem(kind, ids, weight, line);
     }
 
-    pub(crate) fn finish(self, found: &mut ProblemCollector) {
+    pub(crate) fn finish(mut self, found: &mut ProblemCollector) {
+        let interrupted = std::mem::take(&mut self.interrupted);
+        self.push_whole_line(&interrupted, found);
         for inode in &self.disconnected {
             let weight = if self.unlinked.contains(inode) {
                 Transient

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::check::Run;
+use crate::model::check::{Run, RunActivity};
 use crate::source::checks::runner::RunRequest;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub(crate) enum RunnerRequest {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RunnerEvent {
     Ready,
-    Phase(String),
+    Activity(RunActivity),
     /// The last event, also when the checker did not start. A checker that does not exit keeps its
     /// helper alive.
     Finished(Box<Run>),

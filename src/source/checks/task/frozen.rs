@@ -3,14 +3,14 @@
 
 use crate::model::causes::with_causes;
 use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{Mode, RunResult, Termination};
+use crate::model::check::{Mode, RunActivity, RunResult, Termination};
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::source::checks::backend::Backend;
 use crate::source::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
 use crate::source::checks::queue::{failed_outcome, in_parentheses};
 use crate::source::checks::task::{
-    Abort, CheckTask, EXIT_TIMEOUT, SYNCFS_TIMEOUT, THAW_TIMEOUT, failed_run, with_phase,
+    Abort, CheckTask, EXIT_TIMEOUT, SYNCFS_TIMEOUT, THAW_TIMEOUT, failed_run,
 };
 use crate::source::checks::xfs_health::HealthScope;
 use crate::source::worker_job::JobError;
@@ -113,18 +113,18 @@ impl<W: Backend> CheckTask<W> {
             ThawedEarly(String),
             Cancelled,
         }
-        self.set_phase(name.to_owned());
+        let (activity, mut activities) = watch::channel(RunActivity::default());
+        self.set_activity(name, started, &activities.borrow_and_update());
         let backend = self.backend.clone();
-        let (phase, mut phases) = watch::channel(String::new());
         let (over, thawed) = {
-            let mut run = Box::pin(backend.run(prepared, &phase));
+            let mut run = Box::pin(backend.run(prepared, &activity));
             let over = loop {
                 tokio::select! {
                     biased;
                     finished = &mut run => break FrozenRunEnd::Finished(finished),
                     why = backend.wait_thawed_early(&mut frozen) => break FrozenRunEnd::ThawedEarly(why),
                     () = self.inputs.cancel.cancelled() => break FrozenRunEnd::Cancelled,
-                    Ok(()) = phases.changed() => self.set_phase(with_phase(name, &phases.borrow_and_update())),
+                    Ok(()) = activities.changed() => self.set_activity(name, started, &activities.borrow_and_update()),
                 }
             };
             // Thaws first: killing the checker may take a while.

@@ -22,7 +22,7 @@ async fn wait_until(lab: &Harness, what: &str, so: impl Fn(&Harness) -> bool) {
 
 fn phase(lab: &Harness, part: &str) -> bool {
     lab.progress_of("sda1").iter().any(
-        |(_, progress)| matches!(&progress.state, CheckState::Running { phase } if phase.contains(part)),
+        |(_, progress)| matches!(&progress.state, CheckState::Running { phase, .. } if phase.contains(part)),
     )
 }
 

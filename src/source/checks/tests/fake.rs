@@ -16,7 +16,7 @@ use crate::host::clock::now;
 use crate::host::exec::UnkillableChild;
 use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput};
 use crate::model::check::{
-    CheckVerdict, CheckerOutput, FilesystemSignal, Mode, Run, RunResult, Termination,
+    CheckVerdict, CheckerOutput, FilesystemSignal, Mode, Run, RunActivity, RunResult, Termination,
 };
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
@@ -384,7 +384,7 @@ impl Backend for FakeBackend {
     async fn run(
         &self,
         FakePreparedRun(order, strays): FakePreparedRun,
-        phase: &watch::Sender<String>,
+        activity: &watch::Sender<RunActivity>,
     ) -> (ReapedRun, Duration) {
         let (device, mode) = (order.device.name.clone(), order.mode);
         let how = self.behavior(&device);
@@ -419,7 +419,10 @@ impl Backend for FakeBackend {
         while begun.elapsed() < long {
             tokio::time::sleep(Duration::from_millis(100).min(long - begun.elapsed())).await;
             number += 1;
-            phase.send_replace(format!("Pass {number}"));
+            activity.send_replace(RunActivity {
+                phase: format!("Pass {number}"),
+                permille: None,
+            });
         }
         if timed_out {
             tokio::time::sleep(how.exit_reported_after).await;

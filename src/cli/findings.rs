@@ -1,0 +1,489 @@
+//! Findings by what a person gives, a unique prefix of an id or a thing, and by filters; and the
+//! acknowledgements of what was so listed.
+//!
+//! In: arguments, the daemon's findings. Out: the findings that are meant, or an error that says what
+//! to give. An acknowledgement covers the listed findings and no later ones.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+
+use crate::api::client::{Client, ClientError};
+use crate::api::wire;
+use crate::cli::args::FindingsArgs;
+use crate::cli::error::Error;
+use crate::cli::printer::{Printer, print_bytes};
+use crate::cli::render::{self, counted};
+use crate::cli::{complain, screen};
+use crate::model::reason::Reason;
+use crate::model::similar::{did_you_mean, similar};
+
+/// Candidates that an error lists.
+const MAX_CANDIDATES: usize = 10;
+/// The command needs another argument, `--yes`.
+const EXIT_USAGE: u8 = 2;
+
+/// What the word of a person means.
+enum Selection {
+    One(Box<wire::Finding>),
+    /// The findings about a thing. `left_out`: why a consequence of them is not among them.
+    About {
+        findings: Vec<wire::Finding>,
+        left_out: Vec<String>,
+    },
+}
+
+/// Lists findings, or shows those of one name in full.
+pub(crate) async fn list(
+    out: &Printer,
+    client: &Client,
+    args: &FindingsArgs,
+) -> Result<ExitCode, Error> {
+    let Some(word) = &args.id else {
+        let findings = filtered(client, args, client.findings(args.all).await?.findings).await?;
+        let answer = wire::ListFindingsResponse {
+            findings,
+            ..Default::default()
+        };
+        out.show("ListFindingsResponse", &answer, || {
+            render::findings::table(&answer.findings, &out.screen)
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let all = client.findings(true).await?.findings;
+    match select(client, word, all).await? {
+        Selection::One(finding) => out.show("Finding", &*finding, || {
+            render::findings::one(&finding, &out.screen)
+        })?,
+        Selection::About { mut findings, .. } => {
+            findings.retain(|finding| args.all || finding.cleared.is_none());
+            let answer = wire::ListFindingsResponse {
+                findings: filtered(client, args, findings).await?,
+                ..Default::default()
+            };
+            out.show("ListFindingsResponse", &answer, || {
+                match answer.findings.as_slice() {
+                    [] => render::findings::table(&[], &out.screen),
+                    findings => findings
+                        .iter()
+                        .map(|it| render::findings::one(it, &out.screen))
+                        .collect::<Vec<_>>()
+                        .join("\n"),
+                }
+            })?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The findings that pass all filters.
+async fn filtered(
+    client: &Client,
+    args: &FindingsArgs,
+    findings: Vec<wire::Finding>,
+) -> Result<Vec<wire::Finding>, Error> {
+    let mut kept = findings;
+    for wanted in &args.reason {
+        known_reason(wanted, &kept)?;
+    }
+    let names = args.drive.iter().chain(&args.volume);
+    for name in names {
+        let explained = client.explain(name).await?;
+        let about = about(&explained, &kept);
+        kept = about.into_iter().map(|(finding, _)| finding).collect();
+    }
+    let begun = |finding: &wire::Finding, after: Timestamp| {
+        let cleared = finding.cleared.as_ref().and_then(|it| it.time.as_ref());
+        let times = finding.since.as_ref().into_iter().chain(cleared);
+        times
+            .filter_map(screen::timestamp)
+            .any(|time| time >= after)
+    };
+    kept.retain(|finding| {
+        args.severity
+            .is_none_or(|least| finding.severity() >= least.wire())
+            && (args.reason.is_empty()
+                || args
+                    .reason
+                    .iter()
+                    .any(|wanted| finding.reason.eq_ignore_ascii_case(wanted)))
+            && args.since.is_none_or(|since| begun(finding, since.time()))
+    });
+    Ok(kept)
+}
+
+/// A reason that neither this program nor a finding has is a typing mistake.
+fn known_reason(wanted: &str, findings: &[wire::Finding]) -> Result<(), Error> {
+    let names: BTreeSet<&str> = Reason::ALL
+        .iter()
+        .map(|reason| reason.name())
+        .chain(findings.iter().map(|finding| finding.reason.as_str()))
+        .collect();
+    match names.iter().any(|name| name.eq_ignore_ascii_case(wanted)) {
+        true => Ok(()),
+        false => Err(Error::UnknownReason {
+            name: wanted.to_owned(),
+            hint: did_you_mean(&similar(wanted, names)),
+        }),
+    }
+}
+
+/// An exact id first, then a thing by any of its names, then a unique prefix of an id.
+async fn select(client: &Client, word: &str, all: Vec<wire::Finding>) -> Result<Selection, Error> {
+    if let Some(finding) = all.iter().find(|finding| finding.id == word) {
+        return Ok(Selection::One(Box::new(finding.clone())));
+    }
+    let unknown = match client.explain(word).await {
+        Ok(explained) => {
+            let (found, left_out): (Vec<_>, Vec<_>) = about(&explained, &all)
+                .into_iter()
+                .partition(|(_, obstacle)| obstacle.is_none());
+            return Ok(Selection::About {
+                findings: found.into_iter().map(|(finding, _)| finding).collect(),
+                left_out: left_out.into_iter().filter_map(|(_, why)| why).collect(),
+            });
+        }
+        Err(error) if error.is_not_found() => error,
+        Err(error) => return Err(error.into()),
+    };
+    let prefixed: Vec<&wire::Finding> = all
+        .iter()
+        .filter(|finding| !word.is_empty() && finding.id.starts_with(word))
+        .collect();
+    match prefixed.as_slice() {
+        [one] => Ok(Selection::One(Box::new((*one).clone()))),
+        [] => Err(unknown.into()),
+        several => Err(Error::AmbiguousFinding {
+            prefix: word.to_owned(),
+            candidates: candidates(several),
+        }),
+    }
+}
+
+fn candidates(findings: &[&wire::Finding]) -> String {
+    let shown = findings.iter().take(MAX_CANDIDATES).map(|finding| {
+        let subject = render::findings::subject(finding);
+        format!("{} ({} of {subject})", finding.id, finding.reason)
+    });
+    let mut text = shown.collect::<Vec<_>>().join(", ");
+    if let Some(more @ 1..) = findings.len().checked_sub(MAX_CANDIDATES) {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+/// The findings about what was explained, and those of volumes that only follow from them. With the
+/// latter: why acknowledging the cause is not enough for it, if another drive fails as well.
+fn about(
+    explained: &wire::Explanation,
+    all: &[wire::Finding],
+) -> Vec<(wire::Finding, Option<String>)> {
+    // An older daemon names the first subject only.
+    let subjects: Vec<&wire::Subject> = match explained.subjects.as_slice() {
+        [] => explained.subject.iter().collect(),
+        subjects => subjects.iter().collect(),
+    };
+    let is_named = |finding: &wire::Finding| {
+        let subject = finding.subject.as_ref();
+        subject.is_some_and(|subject| subjects.contains(&subject))
+    };
+    let drives: BTreeSet<&str> = subjects
+        .iter()
+        .filter(|subject| subject.kind() == wire::SubjectKind::Drive)
+        .map(|subject| subject.id.as_str())
+        .collect();
+    let above = |finding: &wire::Finding| {
+        let subject = finding.subject.as_ref();
+        explained.volumes.iter().find(|volume| {
+            subject.is_some_and(|it| it.kind() == wire::SubjectKind::Volume && it.id == volume.id)
+                && volume
+                    .drive_ids
+                    .iter()
+                    .any(|drive| drives.contains(drive.as_str()))
+        })
+    };
+    // Active findings only: a cleared one follows from nothing any more.
+    let announces = |finding: &wire::Finding| {
+        finding.cleared.is_none() && finding.reason == Reason::DriveFailing.name()
+    };
+    let leaders: BTreeSet<&str> = all
+        .iter()
+        .filter(|finding| announces(finding) && above(finding).is_some())
+        .map(|finding| finding.id.as_str())
+        .collect();
+    all.iter()
+        .filter_map(|finding| {
+            if is_named(finding) {
+                return Some((finding.clone(), None));
+            }
+            let follows = leaders.contains(finding.id.as_str())
+                || finding.cleared.is_none() && leaders.contains(finding.follows.as_str());
+            let volume = above(finding).filter(|_| follows)?;
+            Some((finding.clone(), obstacle(finding, volume, &drives, all)))
+        })
+        .collect()
+}
+
+/// The volume has another drive with findings that count.
+fn obstacle(
+    finding: &wire::Finding,
+    volume: &wire::Volume,
+    named: &BTreeSet<&str>,
+    all: &[wire::Finding],
+) -> Option<String> {
+    let counts = |of: &wire::Finding| {
+        of.cleared.is_none() && of.acknowledged.is_none() && of.severity() > wire::Severity::Info
+    };
+    let others = volume
+        .drive_ids
+        .iter()
+        .filter(|id| !named.contains(id.as_str()));
+    let failing = others.filter(|id| {
+        all.iter().any(|other| {
+            counts(other)
+                && other.subject.as_ref().is_some_and(|subject| {
+                    subject.kind() == wire::SubjectKind::Drive && subject.id == **id
+                })
+        })
+    });
+    let failing: Vec<&str> = failing.map(String::as_str).collect();
+    (!failing.is_empty()).then(|| {
+        format!(
+            "not among them: {} of {} ({}), since {} has findings too",
+            finding.reason,
+            volume.id,
+            finding.id,
+            failing.join(", ")
+        )
+    })
+}
+
+/// What to do with a finding that was listed.
+#[derive(Clone, Copy)]
+enum Change<'a> {
+    Acknowledge { note: &'a str },
+    Unacknowledge,
+}
+
+impl Change<'_> {
+    fn applies_to(self, finding: &wire::Finding) -> bool {
+        let acknowledged = finding.acknowledged.is_some();
+        finding.cleared.is_none() && acknowledged == matches!(self, Change::Unacknowledge)
+    }
+
+    fn verb(self) -> &'static str {
+        match self {
+            Change::Acknowledge { .. } => "acknowledge",
+            Change::Unacknowledge => "withdraw the acknowledgement of",
+        }
+    }
+
+    async fn apply(
+        self,
+        client: &Client,
+        finding: &wire::Finding,
+    ) -> Result<wire::Finding, ClientError> {
+        match self {
+            Change::Acknowledge { note } => client.acknowledge(finding, note).await,
+            Change::Unacknowledge => client.unacknowledge(&finding.id).await,
+        }
+    }
+}
+
+pub(crate) async fn acknowledge(
+    out: &Printer,
+    client: &Client,
+    word: &str,
+    note: &str,
+    yes: bool,
+) -> Result<ExitCode, Error> {
+    change(out, client, word, Change::Acknowledge { note }, yes).await
+}
+
+pub(crate) async fn unacknowledge(
+    out: &Printer,
+    client: &Client,
+    word: &str,
+    yes: bool,
+) -> Result<ExitCode, Error> {
+    change(out, client, word, Change::Unacknowledge, yes).await
+}
+
+/// One finding is changed at once. The findings of a thing are listed, and changed after a question.
+async fn change(
+    out: &Printer,
+    client: &Client,
+    word: &str,
+    change: Change<'_>,
+    yes: bool,
+) -> Result<ExitCode, Error> {
+    let all = client.findings(true).await?.findings;
+    let selection = match select(client, word, all).await {
+        // Whether it exists and may be changed is for the daemon to say.
+        Err(Error::Client(error)) if error.is_not_found() && is_finding_id(word) => {
+            Selection::One(Box::new(wire::Finding {
+                id: word.to_owned(),
+                ..Default::default()
+            }))
+        }
+        selected => selected?,
+    };
+    let (mut findings, left_out) = match selection {
+        Selection::One(finding) => {
+            if finding.cleared.is_some() {
+                return Err(Error::FindingCleared(finding.id));
+            }
+            let answer = change.apply(client, &finding).await?;
+            out.show("Finding", &answer, || {
+                render::findings::one(&answer, &out.screen)
+            })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Selection::About { findings, left_out } => (findings, left_out),
+    };
+    findings.retain(|finding| change.applies_to(finding));
+    let text = listing(&findings, &left_out, word, change, out);
+    if out.json {
+        write_stderr(&text);
+    } else {
+        print_bytes(text.as_bytes())?;
+    }
+    if !findings.is_empty() && !yes && !confirmed(findings.len(), change).await? {
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let (changed, failed) = apply_all(client, &findings, change).await?;
+    let answer = wire::ListFindingsResponse {
+        findings: changed,
+        ..Default::default()
+    };
+    out.show("ListFindingsResponse", &answer, || {
+        match (answer.findings.len() as u64, change) {
+            (0, _) => String::new(),
+            (count, Change::Acknowledge { .. }) => {
+                format!("acknowledged {}\n", counted(count, "finding"))
+            }
+            (count, Change::Unacknowledge) => {
+                format!(
+                    "withdrew the acknowledgement of {}\n",
+                    counted(count, "finding")
+                )
+            }
+        }
+    })?;
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+fn is_finding_id(word: &str) -> bool {
+    word.len() == 12 && word.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn listing(
+    findings: &[wire::Finding],
+    left_out: &[String],
+    word: &str,
+    change: Change<'_>,
+    out: &Printer,
+) -> String {
+    let mut text = match findings {
+        [] => format!(
+            "nothing to {} about {}\n",
+            match change {
+                Change::Acknowledge { .. } => "acknowledge",
+                Change::Unacknowledge => "withdraw",
+            },
+            screen::escape_control(word)
+        ),
+        findings => render::findings::table(findings, &out.screen),
+    };
+    for line in left_out {
+        text.push_str(&render::wrapped(line, "", &out.screen));
+    }
+    text
+}
+
+/// Changes exactly the listed findings. Returns the changed ones, and whether one that is still there
+/// was not changed.
+async fn apply_all(
+    client: &Client,
+    findings: &[wire::Finding],
+    change: Change<'_>,
+) -> Result<(Vec<wire::Finding>, bool), Error> {
+    let (mut changed, mut failed) = (Vec::new(), false);
+    for listed in findings {
+        let name = format!(
+            "{} {} of {}",
+            listed.id,
+            listed.reason,
+            render::findings::subject(listed)
+        );
+        match change.apply(client, listed).await {
+            Ok(now) => {
+                if (now.severity, now.status) != (listed.severity, listed.status) {
+                    complain(&format!("{name} has changed meanwhile: {}", now.message));
+                }
+                changed.push(now);
+            }
+            Err(error) if error.is_not_found() => {
+                complain(&format!("{name} has ended meanwhile"));
+            }
+            // It has become worse, or is not acknowledged any more.
+            Err(error) if error.is_failed_precondition() => {
+                failed |= matches!(change, Change::Acknowledge { .. });
+                complain(&error.to_string());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((changed, failed))
+}
+
+/// Asks on a terminal. Elsewhere `--yes` is required.
+async fn confirmed(count: usize, change: Change<'_>) -> Result<bool, Error> {
+    let what = match count {
+        1 => "this finding".to_owned(),
+        count => format!("these {count} findings"),
+    };
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        complain(&format!(
+            "nothing is changed: --yes is needed to {} {what} without a question",
+            change.verb()
+        ));
+        return Ok(false);
+    }
+    write_stderr(&format!("{} {what}? [y/N] ", capitalized(change.verb())));
+    // The connection stays alive during the wait.
+    let answer = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line).map(|_| line)
+    });
+    let line = answer.await.map_err(io::Error::other);
+    let line = line.and_then(|line| line).map_err(Error::Input)?;
+    let agreed = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    if !agreed {
+        complain("nothing is changed");
+    }
+    Ok(agreed)
+}
+
+fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    chars
+        .next()
+        .map(|first| first.to_ascii_uppercase())
+        .into_iter()
+        .chain(chars)
+        .collect()
+}
+
+fn write_stderr(text: &str) {
+    let mut error = io::stderr();
+    // The error cannot be reported on an unwritable standard error.
+    let _ = error
+        .write_all(text.as_bytes())
+        .and_then(|()| error.flush());
+}
+
+#[cfg(test)]
+mod tests;

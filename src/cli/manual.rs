@@ -1,0 +1,438 @@
+//! The manual of the command line: examples, exit statuses and related pages of each command, and
+//! the one table of all exit statuses. Long help, man pages and docs/operations.md are made of it.
+
+use std::io;
+use std::path::Path;
+
+use clap::CommandFactory;
+
+use crate::cli::args::Args;
+use crate::manual::{FILES, Page, configuration_page};
+
+type Exit = &'static [(u8, &'static str)];
+type Examples = &'static [(&'static str, &'static str)];
+
+const USUAL: Exit = &[
+    (0, "done"),
+    (
+        1,
+        "failed: no daemon, no such thing, refused, no permission",
+    ),
+    (2, "wrong usage"),
+];
+const STATUS: Exit = &[
+    (0, "done; with --exit-code: good"),
+    (1, "failed; with --exit-code: warning"),
+    (2, "wrong usage; with --exit-code: critical"),
+    (
+        3,
+        "with --exit-code: unknown, also without a daemon, after a time-out and for wrong usage",
+    ),
+];
+const ACK: Exit = &[
+    (0, "done, or nothing to do"),
+    (
+        1,
+        "failed, or one of the findings has become worse and was not acknowledged",
+    ),
+    (
+        2,
+        "wrong usage, or not confirmed: without a terminal, --yes is needed for a thing",
+    ),
+];
+const CHECK: Exit = &[
+    (0, "clean (with --no-wait: queued)"),
+    (1, "suspected or corrupted"),
+    (2, "wrong usage"),
+    (
+        3,
+        "inconclusive, failed, not started, or not followed to its end",
+    ),
+    (130, "interrupted"),
+];
+const SELF_TEST: Exit = &[
+    (0, "passed (with --no-wait: started)"),
+    (1, "failed, refused, or ended without a result"),
+    (2, "wrong usage"),
+    (130, "interrupted; the drive continues the test"),
+];
+const CLEANUP: Exit = &[
+    (0, "done or printed"),
+    (1, "refused, or a step failed"),
+    (2, "wrong usage"),
+];
+const ANALYZE: Exit = &[
+    (0, "all files were read, with any result"),
+    (1, "a file could not be read"),
+    (2, "wrong usage"),
+];
+
+/// Each command by its words, with its examples and exit statuses.
+const COMMANDS: &[(&str, Examples, Exit)] = &[
+    (
+        "",
+        &[
+            ("diskvitals status", "The node on one screen, worst first"),
+            (
+                "diskvitals explain /srv/db",
+                "Why a mount is bad: the chain from drive to pod, with the evidence",
+            ),
+        ],
+        USUAL,
+    ),
+    (
+        "status",
+        &[
+            ("diskvitals status", "The node on one screen, worst first"),
+            (
+                "diskvitals status --exit-code",
+                "As a monitoring plugin: 0 good, 1 warning, 2 critical, 3 unknown",
+            ),
+        ],
+        STATUS,
+    ),
+    (
+        "drives",
+        &[
+            ("diskvitals drives", "All drives, also removed ones"),
+            (
+                "diskvitals drives -o json",
+                "The same as canonical protobuf JSON",
+            ),
+        ],
+        USUAL,
+    ),
+    (
+        "drive",
+        &[
+            ("diskvitals drive sda", "One drive in full"),
+            (
+                "diskvitals drive sda --history",
+                "How its deciding attributes have changed",
+            ),
+        ],
+        USUAL,
+    ),
+    (
+        "self-test",
+        &[
+            (
+                "diskvitals self-test sda short",
+                "Tests a sample and waits: minutes",
+            ),
+            (
+                "diskvitals self-test sda long --no-wait",
+                "Starts a test of the whole medium",
+            ),
+        ],
+        SELF_TEST,
+    ),
+    (
+        "volumes",
+        &[
+            ("diskvitals volumes", "All filesystems and CSI volumes"),
+            (
+                "diskvitals volumes --stale",
+                "Mounts that no pod uses any more",
+            ),
+        ],
+        USUAL,
+    ),
+    (
+        "volume",
+        &[
+            ("diskvitals volume /srv/db", "The volume at a mount point"),
+            ("diskvitals volume shop/db-0", "The volume of a pod"),
+        ],
+        USUAL,
+    ),
+    (
+        "findings",
+        &[
+            (
+                "diskvitals findings --severity bad --since 2d",
+                "What became bad within two days",
+            ),
+            (
+                "diskvitals findings --all --drive sda",
+                "Everything about a drive, cleared findings too",
+            ),
+            (
+                "diskvitals findings 1f3a",
+                "One finding in full, by the begin of its id",
+            ),
+        ],
+        USUAL,
+    ),
+    (
+        "explain",
+        &[
+            (
+                "diskvitals explain sda",
+                "A drive, what is on it, and what to do",
+            ),
+            (
+                "diskvitals explain shop/db-0",
+                "A pod's volumes down to their drives",
+            ),
+        ],
+        USUAL,
+    ),
+    (
+        "watch",
+        &[
+            ("diskvitals watch", "One line for each change"),
+            ("diskvitals watch -o json", "One JSON object in each line"),
+        ],
+        USUAL,
+    ),
+    (
+        "ack",
+        &[
+            (
+                "diskvitals ack 1f3a --note \"replacement ordered\"",
+                "One finding, by the begin of its id",
+            ),
+            (
+                "diskvitals ack sda --note \"replaced on Friday\" --yes",
+                "All present findings of a drive, without a question",
+            ),
+        ],
+        ACK,
+    ),
+    (
+        "unack",
+        &[
+            (
+                "diskvitals unack 1f3a",
+                "One finding, by the begin of its id",
+            ),
+            (
+                "diskvitals unack sda",
+                "All acknowledged findings of a drive, after a question",
+            ),
+        ],
+        ACK,
+    ),
+    (
+        "check",
+        &[
+            (
+                "diskvitals check /srv/db",
+                "Checks a mounted filesystem without writing to it",
+            ),
+            (
+                "diskvitals check --image disk.img",
+                "Checks a file, without a daemon",
+            ),
+        ],
+        CHECK,
+    ),
+    (
+        "checks",
+        &[
+            ("diskvitals checks", "All checks, newest first"),
+            ("diskvitals checks /srv/db", "The checks of one volume"),
+        ],
+        USUAL,
+    ),
+    (
+        "refresh",
+        &[
+            ("diskvitals refresh", "Reads everything again"),
+            ("diskvitals refresh sda", "Reads one drive again"),
+        ],
+        USUAL,
+    ),
+    (
+        "cleanup",
+        &[
+            (
+                "diskvitals cleanup pvc-1",
+                "Prints the steps and changes nothing",
+            ),
+            (
+                "diskvitals cleanup pvc-1 --yes --lazy",
+                "Executes them although the device does not respond",
+            ),
+        ],
+        CLEANUP,
+    ),
+    (
+        "format-authorize",
+        &[
+            (
+                "diskvitals format-authorize",
+                "Lists the permissions that can still be used",
+            ),
+            (
+                "diskvitals format-authorize fast-1",
+                "Permits one format of the device of a static volume",
+            ),
+        ],
+        CLEANUP,
+    ),
+    (
+        "reasons",
+        &[
+            ("diskvitals reasons", "All reasons"),
+            (
+                "diskvitals reasons PendingSectors",
+                "One reason: its meaning, and what to do",
+            ),
+        ],
+        USUAL,
+    ),
+    (
+        "analyze",
+        &[
+            (
+                "dmesg | diskvitals analyze kernel-log",
+                "Finds errors in the kernel log of this machine",
+            ),
+            (
+                "diskvitals analyze smart sda.json",
+                "Evaluates the output of smartctl -j -x",
+            ),
+        ],
+        ANALYZE,
+    ),
+    (
+        "analyze kernel-log",
+        &[
+            (
+                "journalctl -k -o short-iso | diskvitals analyze kernel-log",
+                "Reads standard input",
+            ),
+            (
+                "diskvitals analyze kernel-log -o json dmesg.txt kern.log.1.gz",
+                "One line of JSON for each file",
+            ),
+        ],
+        ANALYZE,
+    ),
+    (
+        "analyze smart",
+        &[
+            (
+                "smartctl -j -x /dev/sda | diskvitals analyze smart",
+                "Reads standard input",
+            ),
+            (
+                "diskvitals analyze smart --config diskvitals.toml sda.json sdb.json",
+                "With the limits of a configuration",
+            ),
+        ],
+        ANALYZE,
+    ),
+    (
+        "analyze fsck",
+        &[
+            (
+                "diskvitals analyze fsck --filesystem ext4 --mode unmounted run.txt",
+                "One run of e2fsck -fn",
+            ),
+            (
+                "diskvitals analyze fsck --filesystem xfs --mode live --exit-status 1 a.txt b.txt c.txt",
+                "Three runs that must agree",
+            ),
+        ],
+        ANALYZE,
+    ),
+    (
+        "completions",
+        &[
+            (
+                "diskvitals completions bash > /etc/bash_completion.d/diskvitals",
+                "For all users of bash",
+            ),
+            ("source <(diskvitals completions zsh)", "For this zsh"),
+        ],
+        USUAL,
+    ),
+    (
+        "man",
+        &[
+            (
+                "diskvitals man /usr/local/share/man/man1",
+                "Writes all pages to a directory",
+            ),
+            ("diskvitals man", "Writes them to the working directory"),
+        ],
+        USUAL,
+    ),
+    (
+        "version",
+        &[
+            (
+                "diskvitals version",
+                "The versions of this program and of the daemon",
+            ),
+            ("diskvitals version -o json", "The same as JSON"),
+        ],
+        USUAL,
+    ),
+];
+
+const RELATED: [&str; 4] = [
+    "diskvitals(1)",
+    "diskvitals.toml(5)",
+    "diskvitalsd(8)",
+    "diskvitals-csi(8)",
+];
+
+fn page(words: &str) -> Option<Page> {
+    let (_, examples, exit) = COMMANDS.iter().find(|(command, ..)| *command == words)?;
+    Some(Page {
+        section: "1",
+        examples,
+        exit,
+        files: FILES,
+        see_also: &RELATED,
+    })
+}
+
+/// The arguments, with examples and exit statuses in the long help of each command.
+pub(crate) fn command() -> clap::Command {
+    with_help(Args::command(), "")
+}
+
+fn with_help(mut command: clap::Command, words: &str) -> clap::Command {
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|it| it.get_name().to_owned())
+        .collect();
+    for name in names {
+        let below = format!("{words} {name}");
+        command = command.mut_subcommand(name, |it| with_help(it, below.trim_start()));
+    }
+    match page(words) {
+        Some(page) => command.after_long_help(page.help()),
+        None => command,
+    }
+}
+
+/// Writes diskvitals(1), one page for each command, and diskvitals.toml(5).
+pub(crate) fn write_pages(dir: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    let mut command = Args::command().disable_help_subcommand(true);
+    command.build();
+    write_page(&command, "", dir)?;
+    let example = include_str!("../../systemd/diskvitals.toml");
+    std::fs::write(dir.join("diskvitals.toml.5"), configuration_page(example)?)
+}
+
+fn write_page(command: &clap::Command, words: &str, dir: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        let words = format!("{words} {}", below.get_name());
+        write_page(below, words.trim_start(), dir)?;
+    }
+    let Some(page) = page(words) else {
+        return Ok(());
+    };
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    std::fs::write(dir.join(format!("{name}.1")), page.man(command.clone())?)
+}
+
+#[cfg(test)]
+mod tests;
