@@ -26,6 +26,7 @@ pub(crate) mod hash;
 pub mod ids;
 pub mod kernel_log;
 pub mod kubelet;
+pub(crate) mod label;
 pub(crate) mod ledger;
 pub(crate) mod mount;
 pub(crate) mod naming;

@@ -7,6 +7,7 @@
 use crate::model::assess::{MAX_MESSAGE, truncate};
 use crate::model::finding::{Finding, Health, Severity};
 use crate::model::ids::DriveId;
+use crate::model::label;
 use crate::model::reason::Reason;
 use crate::model::snapshot::{Drive, Snapshot};
 use crate::model::volume::Impact;
@@ -38,6 +39,8 @@ pub struct Advice {
     pub action: Action,
     /// One sentence with the strongest evidence first. At most 1,024 bytes.
     pub sentence: String,
+    /// The action and the volumes it is about, without the evidence.
+    pub to_do: String,
 }
 
 /// The advice; None for a drive without an adverse finding.
@@ -65,12 +68,14 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         sentence.push_str(&format!(" (also {})", names.join(", ")));
     }
     sentence.push_str(". ");
-    sentence.push_str(&for_the_data(snapshot, drive, action));
+    let for_the_data = for_the_data(snapshot, drive, action);
+    sentence.push_str(&for_the_data);
     Some(Advice {
         drive: drive.facts.id.clone(),
         health: drive.health,
         action,
         sentence: truncate(&sentence, MAX_MESSAGE),
+        to_do: truncate(&format!("{}. {for_the_data}", words(action)), MAX_MESSAGE),
     })
 }
 
@@ -135,9 +140,10 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> String {
         .iter()
         .filter_map(|id| snapshot.volumes.get(id))
     {
+        let name = || label::volume(&snapshot.inventory, &volume.facts);
         match volume.facts.stack.impact(&fails) {
-            Impact::Exposed => exposed.push(volume.facts.id.to_string()),
-            Impact::Covered => covered.push(volume.facts.id.to_string()),
+            Impact::Exposed => exposed.push(name()),
+            Impact::Covered => covered.push(name()),
             Impact::None => {}
         }
     }
