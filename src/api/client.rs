@@ -257,6 +257,23 @@ impl Client {
         .await
     }
 
+    /// Worst first. None from a daemon that does not know causes yet.
+    pub async fn causes(&self) -> Result<Option<wire::ListCausesResponse>, ClientError> {
+        let answer = self
+            .all_pages(|page_token| async move {
+                let request = wire::ListCausesRequest {
+                    page_size: PAGE_SIZE,
+                    page_token,
+                };
+                self.inventory().list_causes(request).await
+            })
+            .await;
+        match answer {
+            Err(ClientError::Rejected(status)) if status.code() == Code::Unimplemented => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
     pub async fn explain(&self, query: &str) -> Result<wire::Explanation, ClientError> {
         let query = query.to_owned();
         let request = wire::ExplainRequest { query };
@@ -447,6 +464,7 @@ macro_rules! page {
 page!(ListDrivesResponse, drives);
 page!(ListVolumesResponse, volumes);
 page!(ListFindingsResponse, findings);
+page!(ListCausesResponse, causes);
 page!(ListChecksResponse, checks);
 page!(ListAttachmentsResponse, attachments);
 page!(ListProvidedResponse, volumes);

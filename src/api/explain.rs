@@ -34,7 +34,9 @@ pub(crate) fn explain(snapshot: &Snapshot, named: &Resolved) -> wire::Explanatio
     let around = RelatedObjects::from_subjects(snapshot, &subjects);
     let findings = findings(snapshot, &around, &subjects);
     wire::Explanation {
-        subject: subjects.first().map(convert::subject),
+        subject: subjects
+            .first()
+            .map(|subject| convert::subject(snapshot, subject)),
         chain: chain::chain(snapshot, &around),
         drives: around
             .drives_in(snapshot)
@@ -182,6 +184,6 @@ fn findings(
     active
         .into_iter()
         .chain(cleared)
-        .map(|finding| convert::finding(finding))
+        .map(|finding| convert::finding(snapshot, finding))
         .collect()
 }

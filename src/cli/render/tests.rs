@@ -8,7 +8,7 @@ use crate::cli::screen::tests::{before, screen};
 fn finding() -> wire::Finding {
     wire::Finding {
         id: "0123456789ab".into(),
-        subject: Some(wire::Subject { kind: wire::SubjectKind::Volume.into(), id: "csi:d.example/a".into() }),
+        subject: Some(wire::Subject { kind: wire::SubjectKind::Volume.into(), id: "csi:d.example/a".into(), name: "pod default/web-0".into() }),
         severity: wire::Severity::Bad.into(),
         status: wire::FindingStatus::Inaccessible.into(),
         reason: "NotAccessible".into(),
@@ -368,6 +368,7 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
         subject: Some(wire::Subject {
             kind: wire::SubjectKind::Volume.into(),
             id: "csi:d.example/a".into(),
+            ..Default::default()
         }),
         chain: vec![
             node("drive:A", "drive", "sda", "serial 1", &[]),

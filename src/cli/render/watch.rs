@@ -3,12 +3,14 @@
 use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
 use crate::cli::render::{checks, findings};
-use crate::cli::screen::{Screen, Tone, escape_control, health, severity};
+use crate::cli::screen::{Screen, Tone, escape_control, health, severity, severity_word};
 
 /// False for a finding whose cause another finding of the same volume announces.
 pub(crate) fn is_announced(event: &wire::WatchEvent) -> bool {
     match &event.item {
         Some(Item::Finding(finding)) => finding.follows.is_empty(),
+        // Its findings have lines of their own.
+        Some(Item::Cause(_)) => false,
         _ => true,
     }
 }
@@ -78,6 +80,16 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 escape_control(&check.target),
                 escape_control(why),
                 check.id
+            )
+        }
+        Some(Item::Cause(cause)) => {
+            let (word, tone) = severity_word(cause.severity());
+            let reasons: Vec<&str> = cause.findings.iter().map(|it| it.reason.as_str()).collect();
+            format!(
+                "cause    {}  {}: {}",
+                screen.paint(tone, word),
+                escape_control(&cause.name),
+                escape_control(&reasons.join(", "))
             )
         }
         None => "an item of a kind that this program does not know".to_owned(),
