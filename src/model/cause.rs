@@ -8,6 +8,8 @@
 
 mod figures;
 mod hits;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
