@@ -1,6 +1,7 @@
 //! Answers as text for people. Each function is pure: wire messages and a `Screen` in, text out.
 
 pub(crate) mod attachments;
+pub(crate) mod causes;
 pub(crate) mod checks;
 pub(crate) mod drives;
 pub(crate) mod errors;
@@ -48,6 +49,20 @@ pub(crate) fn flag_names(flags: &[(bool, &str)]) -> String {
 /// `1 drive`, `2 drives`.
 pub(crate) fn counted(count: u64, name: &str) -> String {
     format!("{count} {name}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The text with escapes, cut to this many characters.
+pub(crate) fn shortened(text: &str, limit: usize) -> String {
+    // Escapes lengthen the text: no more of it is needed than fits.
+    let text = match text.char_indices().nth(limit.saturating_add(1)) {
+        Some((end, _)) => escape_control(&text[..end]),
+        None => escape_control(text),
+    };
+    if text.chars().count() <= limit {
+        return text;
+    }
+    let kept = text.chars().take(limit.saturating_sub(1));
+    kept.chain(['…']).collect()
 }
 
 /// Text broken at spaces to the screen's width, each line behind `indent`.

@@ -62,12 +62,40 @@ impl Screen {
     /// Local time to the second, with the date.
     pub(crate) fn date_time(&self, time: Option<&prost_types::Timestamp>) -> String {
         match time.and_then(timestamp) {
-            Some(time) => time
-                .to_zoned(self.zone.clone())
-                .strftime("%Y-%m-%d %H:%M:%S")
-                .to_string(),
+            Some(time) => self.local(time),
             None => "-".to_owned(),
         }
+    }
+
+    /// The text of a message with its times in the form of the screen: the daemon writes them as
+    /// `2026-03-01T12:00:00Z`, because it does not know the zone of its readers.
+    pub(crate) fn local_times(&self, text: &str) -> String {
+        let is_part = |c: char| c.is_ascii_digit() || "-:.TZ".contains(c);
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+            let (before, from) = rest.split_at(start);
+            let end = from.find(|c| !is_part(c)).unwrap_or(from.len());
+            let (word, after) = from.split_at(end);
+            // A colon or a full stop may follow the time.
+            let (time, tail) = word.split_at(word.find('Z').map_or(0, |z| z + 1));
+            shown.push_str(before);
+            match time.parse::<Timestamp>() {
+                Ok(time) => {
+                    shown.push_str(&self.local(time));
+                    shown.push_str(tail);
+                }
+                Err(_) => shown.push_str(word),
+            }
+            rest = after;
+        }
+        shown + rest
+    }
+
+    fn local(&self, time: Timestamp) -> String {
+        time.to_zoned(self.zone.clone())
+            .strftime("%Y-%m-%d %H:%M:%S")
+            .to_string()
     }
 
     /// The time of day only, for `watch`.
@@ -199,6 +227,27 @@ pub(crate) mod tests {
         ];
         assert_eq!(ages, words);
         assert_eq!(screen(None).ago(None), "never");
+    }
+
+    #[test]
+    fn times_in_messages_are_local_and_to_the_second() {
+        let mut screen = screen(None);
+        screen.zone = TimeZone::fixed(jiff::tz::offset(2));
+        for (text, shown) in [
+            (
+                "since 2026-03-01T10:00:00Z: waits",
+                "since 2026-03-01 12:00:00: waits",
+            ),
+            ("2026-03-01T10:00:00.123456789Z", "2026-03-01 12:00:00"),
+            (
+                "sd 0:0:0:0 of 1.5 TiB, 2026-03-01",
+                "sd 0:0:0:0 of 1.5 TiB, 2026-03-01",
+            ),
+            ("ä 12Z", "ä 12Z"),
+            ("", ""),
+        ] {
+            assert_eq!(screen.local_times(text), shown);
+        }
     }
 
     #[test]

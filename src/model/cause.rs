@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::advice;
+use crate::model::advice::{self, Action};
 use crate::model::assess::shares_controller;
 use crate::model::block::{BtrfsFs, LayerState};
 use crate::model::facts::LayerFacts;
@@ -357,7 +357,11 @@ impl<'a> Grouping<'a> {
         let any = all().map(|finding| finding.severity).max();
         let first = own.first().or(consequences.first());
         let entries = |findings: &[&Finding]| -> Vec<CauseFinding> {
-            findings.iter().map(|it| self.cause_finding(it)).collect()
+            let findings = findings.iter().map(|it| self.cause_finding(it));
+            let mut entries: Vec<CauseFinding> = findings.collect();
+            // What grows comes first.
+            entries.sort_by_key(|it| std::cmp::Reverse((it.severity, it.grown_today > 0)));
+            entries
         };
         let mut cause = Cause {
             severity: counted.or(any).unwrap_or(Severity::Info),
@@ -381,6 +385,8 @@ impl<'a> Grouping<'a> {
         if let Origin::Drive(id) = origin
             && let Some(drive) = self.snapshot.drives.get(id)
             && let Some(advice) = advice::advise(self.snapshot, drive)
+            // The text of the reason is more exact than that.
+            && advice.action != Action::Watch
         {
             cause.action = advice.to_do;
         }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::assess::ActiveFindings;
+use crate::model::cause::Cause;
 use crate::model::facts::elapsed;
 use crate::model::finding::{
     Acknowledgement, Clearance, Finding, FindingDetails, Judgement, Severity, Subject, Verdict,
@@ -65,6 +66,8 @@ pub struct Transition {
     /// None: the finding has cleared.
     pub to: Option<Severity>,
     pub kind: TransitionKind,
+    /// What the finding comes from, once a snapshot has grouped it.
+    pub cause: Option<Arc<Cause>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -319,6 +322,7 @@ impl Ledger {
             to: Some(finding.severity),
             kind: TransitionKind::Raised,
             finding,
+            cause: None,
         })
     }
 
@@ -349,6 +353,7 @@ impl Ledger {
             to: None,
             kind: TransitionKind::Cleared,
             finding,
+            cause: None,
         })
     }
 
@@ -433,6 +438,7 @@ impl Entry {
             to: Some(self.finding.severity),
             kind,
             finding: self.finding.clone(),
+            cause: None,
         }
     }
 }

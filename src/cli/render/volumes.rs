@@ -28,19 +28,20 @@ pub(crate) fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
     layout(&COLUMNS, sorted.into_iter().map(row), screen)
 }
 
-/// The pods that use the volume, otherwise its mount point.
-fn mount_point(volume: &wire::Volume) -> String {
+/// The pods that use the volume, otherwise its mount point, its PV or its id.
+pub(crate) fn place(volume: &wire::Volume) -> String {
     let mut pods: Vec<String> = volume.pods.iter().map(pod).collect();
     pods.dedup();
     if !pods.is_empty() {
         return pods.join(", ");
     }
     let mounts = volume.mounts.iter().chain(&volume.missing_mounts);
-    mounts
+    let shortest = mounts
         .map(|mount| mount.path.as_str())
-        .min_by_key(|path| path.len())
-        .unwrap_or_default()
-        .to_owned()
+        .min_by_key(|path| path.len());
+    let names = [shortest.unwrap_or_default(), &volume.pv, &volume.id];
+    let first = names.into_iter().find(|name| !name.is_empty());
+    first.unwrap_or_default().to_owned()
 }
 
 fn pod(pod: &wire::PodUse) -> String {
@@ -91,7 +92,7 @@ fn row(volume: &wire::Volume) -> Cells {
         } else {
             volume.device.clone()
         }),
-        plain(mount_point(volume)),
+        plain(place(volume)),
         (reasons.join(", "), tone),
     ]
 }

@@ -9,7 +9,7 @@ use crate::model::ids::DriveId;
 use crate::model::label;
 use crate::model::reason::Reason;
 use crate::model::snapshot::{Drive, Volume};
-use crate::model::volume::{Impact, Stack};
+use crate::model::volume::Impact;
 
 impl Grouping<'_> {
     pub(super) fn hits(&self, origin: &Origin, cause: &Cause) -> Vec<Hit> {
@@ -99,7 +99,7 @@ impl Grouping<'_> {
             Impact::Exposed => false,
             Impact::Covered => true,
             // The stack lists only members that carry data: an array has lost the drive already.
-            Impact::None => has_redundancy(&volume.facts.stack) && volume.health != Health::Bad,
+            Impact::None => volume.facts.stack.has_redundancy() && volume.health != Health::Bad,
         }
     }
 
@@ -122,13 +122,5 @@ impl Grouping<'_> {
                 reasons: Vec::new(),
             })
             .collect()
-    }
-}
-
-fn has_redundancy(stack: &Stack) -> bool {
-    match stack {
-        Stack::Nothing | Stack::Drive(_) => false,
-        Stack::All(parts) => parts.iter().any(has_redundancy),
-        Stack::Redundant { .. } => true,
     }
 }
