@@ -299,6 +299,16 @@ pub(crate) fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
         last_probe: volume.last_probe.map(time),
         remote: facts.remote,
         errors: error_tallies(volume.errors.as_deref()),
+        device_name: facts
+            .device
+            .as_ref()
+            .map(|name| label::device(&snapshot.inventory, name))
+            .unwrap_or_default(),
+        device_names: facts
+            .devices
+            .iter()
+            .map(|name| label::device(&snapshot.inventory, name))
+            .collect(),
     }
 }
 

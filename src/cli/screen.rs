@@ -2,7 +2,6 @@
 //! are arguments.
 
 use anstyle::{AnsiColor, Style};
-use bytesize::ByteSize;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -42,7 +41,7 @@ impl Screen {
         format!("{style}{text}{style:#}")
     }
 
-    /// `3 min ago`; after a hundred days, the date.
+    /// `3 min ago`; after a day, the local time.
     pub(crate) fn ago(&self, time: Option<&prost_types::Timestamp>) -> String {
         let Some(time) = time.and_then(timestamp) else {
             return "never".to_owned();
@@ -53,9 +52,7 @@ impl Screen {
             seconds @ 5..60 => format!("{seconds} s ago"),
             seconds @ 60..3600 => format!("{} min ago", seconds / 60),
             seconds @ 3600..86_400 => format!("{} h ago", seconds / 3600),
-            seconds @ 86_400..172_800 => format!("{} day ago", seconds / 86_400),
-            seconds @ 172_800..8_640_000 => format!("{} days ago", seconds / 86_400),
-            _ => format!("on {}", time.to_zoned(self.zone.clone()).date()),
+            _ => self.local(time),
         }
     }
 
@@ -90,6 +87,11 @@ impl Screen {
             rest = after;
         }
         shown + rest
+    }
+
+    /// A message of the daemon as this screen shows it: escaped, with local times.
+    pub(crate) fn message(&self, text: &str) -> String {
+        escape_control(&self.local_times(text))
     }
 
     fn local(&self, time: Timestamp) -> String {
@@ -132,7 +134,7 @@ pub(crate) fn escape_control(text: &str) -> String {
 }
 
 pub(crate) fn bytes(count: u64) -> String {
-    ByteSize(count).display().iec().to_string()
+    crate::model::assess::format_bytes(count)
 }
 
 /// `-` for the empty text.
@@ -221,9 +223,9 @@ pub(crate) mod tests {
             "1 min ago",
             "59 min ago",
             "1 h ago",
-            "1 day ago",
-            "2 days ago",
-            "on 2025-11-17",
+            "2026-02-28 12:00:00",
+            "2026-02-27 04:26:40",
+            "2025-11-17 08:00:00",
         ];
         assert_eq!(ages, words);
         assert_eq!(screen(None).ago(None), "never");

@@ -144,8 +144,8 @@ fn status_says_in_a_line_that_all_is_good() {
     nvme0n1  GOOD    NVMe  953.9 GiB  SAMSUNG MZV…  S64ANS0R  1        nguid.nvme0n1
 
     volumes
-    ID               HEALTH  USED  SIZE       FS    DEVICE  WHERE
-    csi:d.example/a  GOOD    40%   100.0 GiB  ext4  dm-0    default/web-0
+    WHERE          HEALTH  USED  SIZE       FS    DEVICE  ID
+    default/web-0  GOOD    40%   100.0 GiB  ext4  dm-0    csi:d.example/a
     "#);
 }
 
@@ -200,9 +200,13 @@ fn status_lists_problems_and_monitoring_gaps() {
     node1  Linux 6.12.0, diskvitalsd 0.1.0 started 2 h ago
     CRITICAL  2 drives, 1 volume, 1 finding, 1 acknowledged or under maintenance
 
-    FINDING       SEVERITY  REASON         SUBJECT          MESSAGE
-    0123456789ab  BAD       NotAccessible  csi:d.example/a  /var/lib/kubelet/pods/u…
-    0123456789ab  acked     NotAccessible  csi:d.example/a  /var/lib/kubelet/pods/u…
+    SEVERITY  REASON         SUBJECT            SINCE      FINDING
+    BAD       NotAccessible  pod default/web-0  3 min ago  0123456789ab
+        /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers
+        readdir with: Input/output error (EIO)
+    acked     NotAccessible  pod default/web-0  3 min ago  0123456789ab
+        /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers
+        readdir with: Input/output error (EIO)
 
     UNKNOWN nvme1n1
         its state could not be read: Input/output error
@@ -395,12 +399,14 @@ fn tables_fit_the_terminal() {
     "#);
     let volumes = [volume(wire::Health::Bad, vec![finding()])];
     insta::assert_snapshot!(volumes::table(&volumes, &screen(Some(80))), @r#"
-    ID               HEALTH  USED  SIZE       DEVICE  WHERE          FINDINGS
-    csi:d.example/a  BAD     40%   100.0 GiB  dm-0    default/web-0  NotAccessible
+    WHERE          HEALTH  USED  SIZE       FS    DEVICE  FINDINGS
+    default/web-0  BAD     40%   100.0 GiB  ext4  dm-0    NotAccessible
     "#);
     insta::assert_snapshot!(findings::table(&[finding()], &screen(Some(80))), @r#"
-    FINDING       SEVERITY  REASON         SUBJECT          MESSAGE
-    0123456789ab  BAD       NotAccessible  csi:d.example/a  /var/lib/kubelet/pods/u…
+    SEVERITY  REASON         SUBJECT            SINCE      FINDING
+    BAD       NotAccessible  pod default/web-0  3 min ago  0123456789ab
+        /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers
+        readdir with: Input/output error (EIO)
     "#);
     for width in 50..120 {
         for text in [
@@ -408,11 +414,131 @@ fn tables_fit_the_terminal() {
             volumes::table(&volumes, &screen(Some(width))),
             findings::table(&[finding()], &screen(Some(width))),
         ] {
+            // A path is one word, and words are not broken.
+            let longest = |line: &str| {
+                let words = line.split(' ').map(|word| word.chars().count());
+                words.max().unwrap_or(0) + 4
+            };
             assert!(
                 text.lines()
-                    .all(|line| line.chars().count() <= usize::from(width)),
+                    .all(|line| line.chars().count() <= usize::from(width).max(longest(line))),
                 "{width}:\n{text}"
             );
+        }
+    }
+}
+
+fn disk(slot: u32) -> wire::Drive {
+    let letters = ["sdb", "sda", "sdaa"];
+    let mut disk = drive(letters[slot as usize % 3], wire::Health::Good);
+    disk.id = format!("naa.5000c500a1d0000{slot}");
+    (disk.model, disk.serial) = (
+        "INTEL SSDSC2KB960G8".into(),
+        format!("PHYF8421007W960C{slot:02}"),
+    );
+    disk.kind = wire::DriveKind::Ssd.into();
+    disk.size_bytes = (1 << 40) - 512;
+    disk.location = Some(wire::Location {
+        enclosure: "1".into(),
+        slot: format!("{slot:02}"),
+        ..Default::default()
+    });
+    disk.smart = Some(wire::Smart {
+        temperature_celsius: Some(38),
+        wear_percent: Some(97),
+        power_on_hours: Some(31207),
+        ..Default::default()
+    });
+    disk
+}
+
+#[test]
+fn drives_keep_what_identifies_them_and_what_ages_them_on_any_width() {
+    let mut disks: Vec<wire::Drive> = (0..3).map(disk).collect();
+    disks[2].health = wire::Health::Bad.into();
+    disks[2].findings = vec![finding(), finding()];
+    for (width, name) in [(40, "40"), (80, "80"), (120, "120"), (200, "200")] {
+        let text = drives::table(&disks, &screen(Some(width)));
+        insta::assert_snapshot!(format!("drives_at_{name}_columns"), text);
+        for it in &disks {
+            assert!(text.contains(&it.serial), "{width}: {text}");
+        }
+        assert!(
+            text.lines()
+                .all(|line| line.chars().count() <= usize::from(width))
+        );
+        assert!(!text.contains("1024.0"), "{text}");
+    }
+}
+
+#[test]
+fn volumes_keep_their_place_and_name_their_device_on_any_width() {
+    let mut lv = volume(wire::Health::Bad, vec![finding()]);
+    (lv.device, lv.device_name) = ("dm-3".into(), "vg-nas/home-dirs".into());
+    let mut host = volume(wire::Health::Good, Vec::new());
+    host.pods.clear();
+    host.id = "fs:1c2d3e4f-5a6b-4c7d-8e9f-0a1b2c3d4e5f".into();
+    host.missing_mounts.clear();
+    host.mounts[0].path = "/srv/home dirs".into();
+    host.mounts[0].role = wire::MountRole::Host.into();
+    let volumes = [host, lv];
+    for (width, name) in [(40, "40"), (80, "80"), (120, "120"), (200, "200")] {
+        let text = volumes::table(&volumes, &screen(Some(width)));
+        insta::assert_snapshot!(format!("volumes_at_{name}_columns"), text);
+        assert!(
+            text.contains("/srv/home dirs") && text.contains("default/web-0"),
+            "{text}"
+        );
+        assert!(
+            text.lines()
+                .all(|line| line.chars().count() <= usize::from(width))
+        );
+    }
+}
+
+#[test]
+fn findings_have_their_message_on_a_line_of_its_own_where_it_does_not_fit() {
+    let mut short = finding();
+    short.message = "it waits since 2026-03-01T10:00:00.123456789Z".into();
+    short.since = before(200_000);
+    for (width, name) in [(40, "40"), (80, "80"), (120, "120"), (200, "200")] {
+        let text = findings::table(&[short.clone()], &screen(Some(width)));
+        insta::assert_snapshot!(format!("findings_at_{name}_columns"), text);
+    }
+    let piped = findings::table(&[short, finding()], &screen(None));
+    assert_eq!(piped.lines().count(), 3, "a finding is a line: {piped}");
+}
+
+#[test]
+fn hostile_names_are_escaped_and_hundreds_of_rows_are_whole_in_every_table() {
+    let hostile = format!("\u{1b}[31m\u{202e}\u{200b}<b>&{}", "x".repeat(4096));
+    let mut drives: Vec<wire::Drive> = (0..256).map(disk).collect();
+    let it = &mut drives[7];
+    (it.name, it.model, it.serial) = (hostile.clone(), hostile.clone(), hostile.clone());
+    it.location.as_mut().unwrap().slot = hostile.clone();
+    let mut volumes: Vec<wire::Volume> = (0..500)
+        .map(|n| {
+            let mut it = volume(wire::Health::Good, Vec::new());
+            it.pods[0].name = format!("web-{n}");
+            it
+        })
+        .collect();
+    let it = &mut volumes[7];
+    (it.id, it.device_name) = (hostile.clone(), hostile.clone());
+    it.pods[0].name = hostile.clone();
+    let mut all_findings: Vec<wire::Finding> = (0..300).map(|_| finding()).collect();
+    let it = &mut all_findings[7];
+    (it.reason, it.message) = (hostile.clone(), hostile.clone());
+    it.subject.as_mut().unwrap().name = hostile;
+    for width in [Some(40), Some(80), Some(200), None] {
+        let screen = screen(width);
+        for (text, rows) in [
+            (drives::table(&drives, &screen), 256),
+            (volumes::table(&volumes, &screen), 500),
+            (findings::table(&all_findings, &screen), 300),
+        ] {
+            assert!(!text.contains(['\u{1b}', '\u{202e}', '\u{200b}']));
+            assert!(text.lines().count() >= rows, "{width:?}");
         }
     }
 }
@@ -427,12 +553,13 @@ fn one_drive_and_one_volume_in_full() {
     serial      S64ANS0R
     kind        NVMe over nvme
     size        953.9 GiB (blocks of 512 / 512 bytes, logical / physical)
-    first seen  1 day ago
+    first seen  2026-02-28 11:00:00
     volumes     csi:d.example/a
     "#);
     insta::assert_snapshot!(volumes::one(&volume(wire::Health::Bad, vec![finding()]), &screen(Some(100))), @r#"
-    volume csi:d.example/a
+    volume default/web-0
     health      BAD
+    id          csi:d.example/a
     condition   abnormal: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO)
     driver      d.example
     handle      a
@@ -452,10 +579,10 @@ fn one_drive_and_one_volume_in_full() {
     drives      nguid.nvme0n1
 
     findings
-    BAD NotAccessible (inaccessible), csi:d.example/a, 3 min ago
+    BAD NotAccessible (inaccessible), pod default/web-0, 3 min ago
         /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output
         error (EIO)
-        finding 0123456789ab, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
+        finding 0123456789ab about csi:d.example/a, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
         evidence  readdir, 2026-03-01 11:59:40
                   | Input/output error (EIO)
         clears    the path can be read again
@@ -538,10 +665,10 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
       md md0  (see above)
 
     findings
-    BAD NotAccessible (inaccessible), csi:d.example/a, 3 min ago
+    BAD NotAccessible (inaccessible), pod default/web-0, 3 min ago
         /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output
         error (EIO)
-        finding 0123456789ab, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
+        finding 0123456789ab about csi:d.example/a, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
         evidence  readdir, 2026-03-01 11:59:40
                   | Input/output error (EIO)
         clears    the path can be read again
@@ -582,7 +709,7 @@ fn watch_has_a_line_for_each_change() {
     12:00:00  added    drive    GOOD  nguid.nvme0n1 (nvme0n1)
     12:00:00  end of the list; changes follow
     12:00:00  changed  volume   BAD  csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO)
-    12:00:00  removed  finding  BAD  NotAccessible csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO) [0123456789ab]
+    12:00:00  removed  finding  BAD  NotAccessible pod default/web-0: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO) [0123456789ab]
     "#);
 }
 

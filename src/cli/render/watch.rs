@@ -48,7 +48,7 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 .condition
                 .as_ref()
                 .filter(|it| it.abnormal)
-                .map(|it| format!(": {}", escape_control(&it.message)))
+                .map(|it| format!(": {}", screen.message(&it.message)))
                 .unwrap_or_default();
             format!(
                 "volume   {}  {}{message}",
@@ -63,7 +63,7 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 "finding  {}  {reason} {}: {} [{}]",
                 screen.paint(tone, word),
                 escape_control(&findings::subject(finding)),
-                escape_control(&finding.message),
+                screen.message(&finding.message),
                 finding.id
             )
         }
@@ -78,7 +78,7 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 "check    {}  {}: {} [{}]",
                 screen.paint(tone, word),
                 escape_control(&check.target),
-                escape_control(why),
+                screen.message(why),
                 check.id
             )
         }
