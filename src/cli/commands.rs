@@ -205,16 +205,18 @@ fn status_of(failed: bool) -> ExitCode {
 }
 
 async fn status(out: &Printer, client: &Client, exit_code: bool) -> Result<ExitCode, Error> {
-    let node = client.node().await?;
-    let drives = client.drives().await?.drives;
-    let volumes = client.volumes().await?.volumes;
-    let findings = client.findings(false).await?.findings;
-    let causes = client.causes().await?;
+    let (node, drives, volumes, findings, causes) = tokio::try_join!(
+        client.node(),
+        client.drives(),
+        client.volumes(),
+        client.findings(false),
+        client.causes(),
+    )?;
     let view = render::status::StatusView {
         node: &node,
-        drives: &drives,
-        volumes: &volumes,
-        findings: &findings,
+        drives: &drives.drives,
+        volumes: &volumes.volumes,
+        findings: &findings.findings,
         causes: causes.as_ref().map(|answer| answer.causes.as_slice()),
     };
     if out.json {

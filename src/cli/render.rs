@@ -51,6 +51,17 @@ pub(crate) fn counted(count: u64, name: &str) -> String {
     format!("{count} {name}{}", if count == 1 { "" } else { "s" })
 }
 
+/// `00` of `Slot 00`: enclosures name their slots in either way.
+pub(crate) fn slot_name(slot: &str) -> &str {
+    let is_word = slot
+        .get(..5)
+        .is_some_and(|it| it.eq_ignore_ascii_case("slot "));
+    match slot.get(5..) {
+        Some(rest) if is_word => rest.trim_start(),
+        _ => slot,
+    }
+}
+
 /// The text with escapes, cut to this many characters.
 pub(crate) fn shortened(text: &str, limit: usize) -> String {
     // Escapes lengthen the text: no more of it is needed than fits.

@@ -4,7 +4,8 @@
 use crate::api::wire;
 use crate::api::wire::cause::Kind;
 use crate::api::wire::cause_hit::Kind as HitKind;
-use crate::cli::render::{shortened, wrapped};
+use crate::cli::render::findings::message_about;
+use crate::cli::render::{shortened, slot_name, wrapped};
 use crate::cli::screen::{Screen, Tone, escape_control, severity_word};
 
 /// A name takes at most this share of a line.
@@ -15,15 +16,20 @@ const NARROW: u16 = 60;
 
 pub(crate) fn block(cause: &wire::Cause, screen: &Screen) -> String {
     let (mut text, hidden) = heading(cause, screen);
-    let about_mount = matches!(cause.kind(), Kind::Mount | Kind::Device);
+    // A notice hits nothing, and a mount hits itself.
+    let has_message = matches!(cause.kind(), Kind::Mount | Kind::Device)
+        || cause.severity() == wire::Severity::Info;
     let second = match hits(cause, screen) {
-        Some(hits) if !about_mount => hits,
-        _ if about_mount => one_line(&cause.message, screen),
+        Some(hits) if !has_message => hits,
+        _ if has_message => {
+            let message = message_about(&cause.message, cause.subject.as_ref(), screen);
+            one_line(&message, screen)
+        }
         _ => one_line(&cause.action, screen),
     };
     text.push_str(&second);
     if is_urgent(cause) {
-        if about_mount || !cause.hits.is_empty() {
+        if has_message || !cause.hits.is_empty() {
             text.push_str(&one_line(&cause.action, screen));
         }
         let mut command = format!("  diskvitals explain {}", escape_control(&cause.explain));
@@ -56,9 +62,8 @@ fn heading(cause: &wire::Cause, screen: &Screen) -> (String, Vec<String>) {
     };
     let limit = screen.width.map_or(usize::MAX, usize::from);
     let short = |text: &str| shortened(text, limit / NAME_SHARE);
-    let slot = match cause.slot.as_str() {
+    let slot = match slot_name(&cause.slot) {
         "" => String::new(),
-        slot if slot.to_ascii_lowercase().starts_with("slot") => short(&slot.to_lowercase()),
         slot => format!("slot {}", short(slot)),
     };
     let mut parts = vec![
@@ -159,8 +164,8 @@ fn fitting(reasons: &[String], room: usize) -> String {
     }
 }
 
-/// Each reason once, with its number.
-fn reasons(cause: &wire::Cause) -> Vec<String> {
+/// Each reason once, with its number; escaped.
+pub(crate) fn reasons(cause: &wire::Cause) -> Vec<String> {
     let mut shown: Vec<&str> = Vec::new();
     let mut texts = Vec::new();
     for finding in &cause.findings {

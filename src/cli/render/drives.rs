@@ -2,7 +2,7 @@
 
 use crate::api::wire;
 use crate::cli::render::{
-    errors, findings, flag_names, heading, label_value_lines, labelled, smart,
+    errors, findings, flag_names, heading, label_value_lines, labelled, slot_name, smart,
 };
 use crate::cli::screen::{Screen, Tone, bytes, enum_label, escape_control, health, or_dash};
 use crate::cli::table::{Cells, Column, column, plain, table as layout};
@@ -55,7 +55,7 @@ fn row(drive: &wire::Drive) -> Cells {
     vec![
         (or_dash(&drive.name).to_owned(), Tone::Strong),
         (health_text, tone),
-        plain(drive.location.as_ref().map_or("", |it| it.slot.as_str())),
+        plain(drive.location.as_ref().map_or("", |it| slot_name(&it.slot))),
         plain(kind(drive)),
         plain(bytes(drive.size_bytes)),
         plain(drive.model.trim()),
@@ -96,7 +96,10 @@ pub(crate) fn one(drive: &wire::Drive, screen: &Screen) -> String {
     let location = drive.location.clone().unwrap_or_default();
     let slot = match (location.enclosure.as_str(), location.slot.as_str()) {
         ("", "") => String::new(),
-        (enclosure, slot) => format!("enclosure {}, slot {}", or_dash(enclosure), or_dash(slot)),
+        (enclosure, slot) => {
+            let slot = slot_name(or_dash(slot));
+            format!("enclosure {}, slot {slot}", or_dash(enclosure))
+        }
     };
     let maintenance = "under maintenance: its findings do not count";
     let flags = [

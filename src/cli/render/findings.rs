@@ -35,7 +35,7 @@ pub(crate) fn table(findings: &[wire::Finding], screen: &Screen) -> String {
     let mut lines = table_rows(columns, rows(), screen).into_iter();
     let title = lines.next().unwrap_or_default();
     let with_message = lines.zip(findings).map(|(line, finding)| {
-        let message = wrapped(&screen.local_times(&finding.message), "    ", screen);
+        let message = wrapped(&message(finding, screen), "    ", screen);
         line + &message
     });
     title + &with_message.collect::<String>()
@@ -57,7 +57,7 @@ fn row(finding: &wire::Finding, screen: &Screen) -> Cells {
         plain(subject(finding)),
         plain(screen.ago(finding.since.as_ref())),
         plain(&finding.id),
-        plain(screen.local_times(&finding.message)),
+        plain(message(finding, screen)),
     ]
 }
 
@@ -73,6 +73,26 @@ pub(crate) fn subject(finding: &wire::Finding) -> String {
     match subject.kind() {
         wire::SubjectKind::Device => format!("device {name}"),
         _ => name.to_owned(),
+    }
+}
+
+pub(crate) fn message(finding: &wire::Finding, screen: &Screen) -> String {
+    message_about(&finding.message, finding.subject.as_ref(), screen)
+}
+
+/// The message with local times. The daemon writes `drive ID (sda)`; people call it sda.
+pub(crate) fn message_about(
+    message: &str,
+    subject: Option<&wire::Subject>,
+    screen: &Screen,
+) -> String {
+    let text = screen.local_times(message);
+    match subject {
+        Some(it) if it.kind() == wire::SubjectKind::Drive && !it.name.is_empty() => {
+            let in_full = format!("drive {} ({})", it.id, it.name);
+            text.replacen(&in_full, &it.name, 1)
+        }
+        _ => text,
     }
 }
 

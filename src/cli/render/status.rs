@@ -5,6 +5,7 @@ use crate::api::wire;
 use crate::api::wire::source_state::State;
 use crate::cli::render::{causes, counted, drives, findings, heading, shortened, volumes, wrapped};
 use crate::cli::screen::{Screen, Tone, escape_control};
+use crate::model::label;
 
 /// Maximum number of causes, and of warnings, before "and N more".
 const MAX_SHOWN: usize = 12;
@@ -197,6 +198,8 @@ fn unknown(view: &StatusView, screen: &Screen) -> String {
         .map(|it| (it.name.clone(), it.health_unknown_why.as_str()))
         .chain(volumes.map(|it| (volumes::place(it), it.health_unknown_why.as_str())));
     let mut by_reason: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut named: Vec<(String, &str)> = named.collect();
+    named.sort_by_cached_key(|(name, _)| label::sort_key(name));
     for (name, why) in named {
         match by_reason.iter_mut().find(|(other, _)| *other == why) {
             Some((_, names)) => names.push(name),

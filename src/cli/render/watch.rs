@@ -2,7 +2,7 @@
 
 use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
-use crate::cli::render::{checks, findings};
+use crate::cli::render::{causes, checks, findings};
 use crate::cli::screen::{Screen, Tone, escape_control, health, severity, severity_word};
 
 /// False for a finding whose cause another finding of the same volume announces.
@@ -63,7 +63,7 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 "finding  {}  {reason} {}: {} [{}]",
                 screen.paint(tone, word),
                 escape_control(&findings::subject(finding)),
-                screen.message(&finding.message),
+                escape_control(&findings::message(finding, screen)),
                 finding.id
             )
         }
@@ -84,12 +84,11 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
         }
         Some(Item::Cause(cause)) => {
             let (word, tone) = severity_word(cause.severity());
-            let reasons: Vec<&str> = cause.findings.iter().map(|it| it.reason.as_str()).collect();
             format!(
                 "cause    {}  {}: {}",
                 screen.paint(tone, word),
                 escape_control(&cause.name),
-                escape_control(&reasons.join(", "))
+                causes::reasons(cause).join(", ")
             )
         }
         None => "an item of a kind that this program does not know".to_owned(),
