@@ -101,7 +101,7 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
     expect_done(
         context,
         "tools",
-        &json!({"step": "format", "device": node, "fs_type": "ext4", "options": []}),
+        &json!({"step": "format", "device": node, "fs_type": "ext4", "options": [], "proof": {"proof": "new"}}),
     );
     assert_eq!(content(context, &node), "filesystem");
     let directory = json!({"root": "/mnt", "path": "/mnt/steps"});

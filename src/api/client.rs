@@ -276,6 +276,23 @@ impl Client {
         .await
     }
 
+    /// Worst first. None from a daemon that does not know causes yet.
+    pub async fn causes(&self) -> Result<Option<wire::ListCausesResponse>, ClientError> {
+        let answer = self
+            .all_pages(|page_token| async move {
+                let request = wire::ListCausesRequest {
+                    page_size: PAGE_SIZE,
+                    page_token,
+                };
+                self.inventory().list_causes(request).await
+            })
+            .await;
+        match answer {
+            Err(ClientError::Rejected(status)) if status.code() == Code::Unimplemented => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
     pub async fn explain(&self, query: &str) -> Result<wire::Explanation, ClientError> {
         // `id` would do, but a daemon of before it reads `query` only.
         let request = wire::ExplainRequest {
@@ -472,6 +489,7 @@ macro_rules! page {
 page!(ListDrivesResponse, drives);
 page!(ListVolumesResponse, volumes);
 page!(ListFindingsResponse, findings);
+page!(ListCausesResponse, causes);
 page!(ListChecksResponse, checks);
 page!(ListAttachmentsResponse, attachments);
 page!(ListProvidedResponse, volumes);

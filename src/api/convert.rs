@@ -2,6 +2,7 @@
 //! missing text becomes an empty one.
 
 pub(crate) mod attachment;
+pub(crate) mod cause;
 pub(crate) mod check;
 pub(crate) mod reasons;
 pub(crate) mod smart;
@@ -19,6 +20,7 @@ use crate::model::finding::{
 use crate::model::ids::FindingId;
 use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
 use crate::model::kernel_log::event::Line;
+use crate::model::label;
 use crate::model::snapshot::{Drive, Presence, Snapshot, StoreStatus, Volume, VolumeUsage};
 use crate::model::source_update::SourceStatus;
 use crate::model::volume::{
@@ -106,7 +108,7 @@ fn source_state(name: &str, status: &SourceStatus, since: Timestamp) -> wire::So
 
 fn findings(snapshot: &Snapshot, ids: &[FindingId]) -> Vec<wire::Finding> {
     let found = ids.iter().filter_map(|id| snapshot.findings.get(id));
-    found.map(|it| finding(it)).collect()
+    found.map(|it| finding(snapshot, it)).collect()
 }
 
 pub(crate) fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
@@ -299,6 +301,16 @@ pub(crate) fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
         last_probe: volume.last_probe.map(time),
         remote: facts.remote,
         errors: error_tallies(volume.errors.as_deref()),
+        device_name: facts
+            .device
+            .as_ref()
+            .map(|name| label::device(&snapshot.inventory, name))
+            .unwrap_or_default(),
+        device_names: facts
+            .devices
+            .iter()
+            .map(|name| label::device(&snapshot.inventory, name))
+            .collect(),
     }
 }
 
@@ -392,7 +404,7 @@ fn unknown_cause(cause: Option<UnknownCause>) -> i32 {
     .into()
 }
 
-pub(crate) fn subject(subject: &Subject) -> wire::Subject {
+pub(crate) fn subject(snapshot: &Snapshot, subject: &Subject) -> wire::Subject {
     let (kind, id) = match subject {
         Subject::Drive(id) => (wire::SubjectKind::Drive, id.to_string()),
         Subject::Volume(id) => (wire::SubjectKind::Volume, id.to_string()),
@@ -401,6 +413,7 @@ pub(crate) fn subject(subject: &Subject) -> wire::Subject {
     wire::Subject {
         kind: kind.into(),
         id,
+        name: label::subject(snapshot, subject),
     }
 }
 
@@ -431,10 +444,10 @@ pub(crate) fn seen_level(request: &wire::AcknowledgeFindingRequest) -> SeenLevel
     }
 }
 
-pub(crate) fn finding(finding: &Finding) -> wire::Finding {
+pub(crate) fn finding(snapshot: &Snapshot, finding: &Finding) -> wire::Finding {
     wire::Finding {
         id: finding.id.to_string(),
-        subject: Some(subject(&finding.subject)),
+        subject: Some(subject(snapshot, &finding.subject)),
         severity: severity(finding.severity).into(),
         status: match finding.status {
             Status::Information => wire::FindingStatus::Information,
@@ -493,7 +506,8 @@ pub(crate) fn item(snapshot: &Snapshot, of: &ChangedItem) -> wire::watch_event::
         ChangedItem::Drive(it) => Item::Drive(drive(snapshot, it)),
         ChangedItem::Volume(it) => Item::Volume(volume(snapshot, it)),
         ChangedItem::Check(it) => Item::Check(check::check(it)),
-        ChangedItem::Finding(it) => Item::Finding(finding(it)),
+        ChangedItem::Finding(it) => Item::Finding(finding(snapshot, it)),
+        ChangedItem::Cause(it) => Item::Cause(cause::cause(snapshot, it)),
     }
 }
 

@@ -34,8 +34,13 @@ pub(crate) fn explain(snapshot: &Snapshot, named: &Resolved) -> wire::Explanatio
     let around = RelatedObjects::from_subjects(snapshot, &subjects);
     let findings = findings(snapshot, &around, &subjects);
     wire::Explanation {
-        subject: subjects.first().map(convert::subject),
-        subjects: subjects.iter().map(convert::subject).collect(),
+        subject: subjects
+            .first()
+            .map(|subject| convert::subject(snapshot, subject)),
+        subjects: subjects
+            .iter()
+            .map(|subject| convert::subject(snapshot, subject))
+            .collect(),
         chain: chain::chain(snapshot, &around),
         drives: around
             .drives_in(snapshot)
@@ -183,6 +188,6 @@ fn findings(
     active
         .into_iter()
         .chain(cleared)
-        .map(|finding| convert::finding(finding))
+        .map(|finding| convert::finding(snapshot, finding))
         .collect()
 }

@@ -200,17 +200,29 @@ fn status_of(failed: bool) -> ExitCode {
 }
 
 async fn status(out: &Printer, client: &Client, exit_code: bool) -> Result<ExitCode, Error> {
-    let node = client.node().await?;
-    let drives = client.drives().await?.drives;
-    let volumes = client.volumes().await?.volumes;
-    let findings = client.findings(false).await?.findings;
+    let (node, drives, volumes, findings, causes) = tokio::try_join!(
+        client.node(),
+        client.drives(),
+        client.volumes(),
+        client.findings(false),
+        client.causes(),
+    )?;
     let view = render::status::StatusView {
         node: &node,
-        drives: &drives,
-        volumes: &volumes,
-        findings: &findings,
+        drives: &drives.drives,
+        volumes: &volumes.volumes,
+        findings: &findings.findings,
+        causes: causes.as_ref().map(|answer| answer.causes.as_slice()),
     };
-    out.show("Node", &node, || render::status::screen(&view, &out.screen))?;
+    if out.json {
+        // The node's own members, and the causes of an answer of their own.
+        let mut value = json::value("Node", &node)?;
+        let causes = json::value("ListCausesResponse", &causes.clone().unwrap_or_default())?;
+        value["causes"] = causes["causes"].clone();
+        print_bytes(format!("{value:#}\n").as_bytes())?;
+    } else {
+        print_bytes(render::status::screen(&view, &out.screen).as_bytes())?;
+    }
     let verdict = exit_code.then(|| render::status::verdict(&view).exit_code());
     Ok(verdict.map_or(ExitCode::SUCCESS, ExitCode::from))
 }

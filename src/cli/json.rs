@@ -44,6 +44,15 @@ pub(crate) fn compact(message: &str, value: &impl Message) -> Result<String, Jso
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// The message as a value, to be joined with others.
+pub(crate) fn value(message: &str, value: &impl Message) -> Result<serde_json::Value, JsonError> {
+    let text = compact(message, value)?;
+    serde_json::from_str(&text).map_err(|source| JsonError::Serialize {
+        message: message.to_owned(),
+        source,
+    })
+}
+
 fn serialize<'a, S>(
     message: &str,
     value: &impl Message,

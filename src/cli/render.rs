@@ -1,6 +1,7 @@
 //! Answers as text for people. Each function is pure: wire messages and a `Screen` in, text out.
 
 pub(crate) mod attachments;
+pub(crate) mod causes;
 pub(crate) mod checks;
 pub(crate) mod drives;
 pub(crate) mod errors;
@@ -48,6 +49,31 @@ pub(crate) fn flag_names(flags: &[(bool, &str)]) -> String {
 /// `1 drive`, `2 drives`.
 pub(crate) fn counted(count: u64, name: &str) -> String {
     format!("{count} {name}{}", if count == 1 { "" } else { "s" })
+}
+
+/// `00` of `Slot 00`: enclosures name their slots in either way.
+pub(crate) fn slot_name(slot: &str) -> &str {
+    let is_word = slot
+        .get(..5)
+        .is_some_and(|it| it.eq_ignore_ascii_case("slot "));
+    match slot.get(5..) {
+        Some(rest) if is_word => rest.trim_start(),
+        _ => slot,
+    }
+}
+
+/// The text with escapes, cut to this many characters.
+pub(crate) fn shortened(text: &str, limit: usize) -> String {
+    // Escapes lengthen the text: no more of it is needed than fits.
+    let text = match text.char_indices().nth(limit.saturating_add(1)) {
+        Some((end, _)) => escape_control(&text[..end]),
+        None => escape_control(text),
+    };
+    if text.chars().count() <= limit {
+        return text;
+    }
+    let kept = text.chars().take(limit.saturating_sub(1));
+    kept.chain(['…']).collect()
 }
 
 /// Text broken at spaces to the screen's width, each line behind `indent`.

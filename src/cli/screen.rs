@@ -2,7 +2,6 @@
 //! are arguments.
 
 use anstyle::{AnsiColor, Style};
-use bytesize::ByteSize;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -42,7 +41,7 @@ impl Screen {
         format!("{style}{text}{style:#}")
     }
 
-    /// `3 min ago`; after a hundred days, the date.
+    /// `3 min ago`; after a day, the local time.
     pub(crate) fn ago(&self, time: Option<&prost_types::Timestamp>) -> String {
         let Some(time) = time.and_then(timestamp) else {
             return "never".to_owned();
@@ -53,21 +52,52 @@ impl Screen {
             seconds @ 5..60 => format!("{seconds} s ago"),
             seconds @ 60..3600 => format!("{} min ago", seconds / 60),
             seconds @ 3600..86_400 => format!("{} h ago", seconds / 3600),
-            seconds @ 86_400..172_800 => format!("{} day ago", seconds / 86_400),
-            seconds @ 172_800..8_640_000 => format!("{} days ago", seconds / 86_400),
-            _ => format!("on {}", time.to_zoned(self.zone.clone()).date()),
+            _ => self.local(time),
         }
     }
 
     /// Local time to the second, with the date.
     pub(crate) fn date_time(&self, time: Option<&prost_types::Timestamp>) -> String {
         match time.and_then(timestamp) {
-            Some(time) => time
-                .to_zoned(self.zone.clone())
-                .strftime("%Y-%m-%d %H:%M:%S")
-                .to_string(),
+            Some(time) => self.local(time),
             None => "-".to_owned(),
         }
+    }
+
+    /// The text of a message with its times in the form of the screen: the daemon writes them as
+    /// `2026-03-01T12:00:00Z`, because it does not know the zone of its readers.
+    pub(crate) fn local_times(&self, text: &str) -> String {
+        let is_part = |c: char| c.is_ascii_digit() || "-:.TZ".contains(c);
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+            let (before, from) = rest.split_at(start);
+            let end = from.find(|c| !is_part(c)).unwrap_or(from.len());
+            let (word, after) = from.split_at(end);
+            // A colon or a full stop may follow the time.
+            let (time, tail) = word.split_at(word.find('Z').map_or(0, |z| z + 1));
+            shown.push_str(before);
+            match time.parse::<Timestamp>() {
+                Ok(time) => {
+                    shown.push_str(&self.local(time));
+                    shown.push_str(tail);
+                }
+                Err(_) => shown.push_str(word),
+            }
+            rest = after;
+        }
+        shown + rest
+    }
+
+    /// A message of the daemon as this screen shows it: escaped, with local times.
+    pub(crate) fn message(&self, text: &str) -> String {
+        escape_control(&self.local_times(text))
+    }
+
+    fn local(&self, time: Timestamp) -> String {
+        time.to_zoned(self.zone.clone())
+            .strftime("%Y-%m-%d %H:%M:%S")
+            .to_string()
     }
 
     /// The time of day only, for `watch`.
@@ -119,7 +149,7 @@ pub(crate) fn span(duration: std::time::Duration) -> String {
 }
 
 pub(crate) fn bytes(count: u64) -> String {
-    ByteSize(count).display().iec().to_string()
+    crate::model::assess::format_bytes(count)
 }
 
 /// `-` for the empty text.
@@ -208,9 +238,9 @@ pub(crate) mod tests {
             "1 min ago",
             "59 min ago",
             "1 h ago",
-            "1 day ago",
-            "2 days ago",
-            "on 2025-11-17",
+            "2026-02-28 12:00:00",
+            "2026-02-27 04:26:40",
+            "2025-11-17 08:00:00",
         ];
         assert_eq!(ages, words);
         assert_eq!(screen(None).ago(None), "never");
@@ -231,6 +261,27 @@ pub(crate) mod tests {
             "2 d 4 h",
         ];
         assert_eq!(spans, words);
+    }
+
+    #[test]
+    fn times_in_messages_are_local_and_to_the_second() {
+        let mut screen = screen(None);
+        screen.zone = TimeZone::fixed(jiff::tz::offset(2));
+        for (text, shown) in [
+            (
+                "since 2026-03-01T10:00:00Z: waits",
+                "since 2026-03-01 12:00:00: waits",
+            ),
+            ("2026-03-01T10:00:00.123456789Z", "2026-03-01 12:00:00"),
+            (
+                "sd 0:0:0:0 of 1.5 TiB, 2026-03-01",
+                "sd 0:0:0:0 of 1.5 TiB, 2026-03-01",
+            ),
+            ("ä 12Z", "ä 12Z"),
+            ("", ""),
+        ] {
+            assert_eq!(screen.local_times(text), shown);
+        }
     }
 
     #[test]

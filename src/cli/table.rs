@@ -1,9 +1,11 @@
-//! Tables that fit the terminal: less important columns are shortened first, then left out. Pure.
+//! Tables that fit the terminal: less important columns are shortened first, then left out; where the
+//! important ones do not fit either, each row takes several lines. Pure.
 
 use comfy_table::{
     Attribute, Cell, Color, ColumnConstraint, Row, Table as Layout, TableStyle, Width,
 };
 
+use crate::cli::render::shortened;
 use crate::cli::screen::{Screen, Tone, escape_control};
 
 /// Space between columns.
@@ -38,33 +40,79 @@ pub(crate) fn table(
     rows: impl IntoIterator<Item = Cells>,
     screen: &Screen,
 ) -> String {
+    table_rows(columns, rows, screen).concat()
+}
+
+/// The title, then one text for each row, each ending with a newline. Where the columns that are never
+/// left out do not fit, a row takes several lines, and there is no title.
+pub(crate) fn table_rows(
+    columns: &[Column],
+    rows: impl IntoIterator<Item = Cells>,
+    screen: &Screen,
+) -> Vec<String> {
     let rows: &[Cells] = &rows.into_iter().collect::<Vec<_>>();
     if rows.is_empty() {
-        return String::new();
+        return Vec::new();
     }
-    let mut shown: Vec<usize> = (0..columns.len())
+    let all: Vec<usize> = (0..columns.len())
         .filter(|at| {
             rows.iter()
                 .any(|row| row.get(*at).is_some_and(|(text, _)| !text.is_empty()))
         })
         .collect();
+    let mut shown = all.clone();
     loop {
         let layout = layout(columns, rows, &shown, screen);
         let natural = layout.column_max_content_widths();
-        let Some(widths) = fit(columns, &shown, &natural, screen.width) else {
-            let least = (0..shown.len()).max_by_key(|at| columns[shown[*at]].drop_priority);
-            match least {
-                Some(at) => drop(shown.remove(at)),
-                None => return String::new(),
-            }
-            continue;
-        };
-        let layout = cut(columns, rows, &shown, screen, &natural, &widths);
-        return write(layout, &widths);
+        if let Some(widths) = fit(columns, &shown, &natural, screen.width) {
+            let layout = cut(columns, rows, &shown, screen, &natural, &widths);
+            return write(layout, &widths);
+        }
+        let droppable = (0..shown.len()).filter(|at| columns[shown[*at]].drop_priority > 0);
+        match droppable.max_by_key(|at| columns[shown[*at]].drop_priority) {
+            Some(at) => drop(shown.remove(at)),
+            None => return stacked(columns, rows, &all, screen),
+        }
     }
 }
 
-/// Width of each shown column; None: a column must be left out first.
+/// A serial number is not cut, however narrow the screen is.
+const MIN_CELL: usize = 24;
+
+/// Each row as `FIRST  SECOND`, and below it the other cells behind their titles, every column.
+fn stacked(columns: &[Column], rows: &[Cells], shown: &[usize], screen: &Screen) -> Vec<String> {
+    let limit = screen.width.map_or(usize::MAX, usize::from);
+    let mut texts = vec![String::new()];
+    for row in rows {
+        let (mut text, mut used) = (String::new(), 0);
+        for (n, at) in shown.iter().enumerate() {
+            let Some((cell, tone)) = row.get(*at).filter(|(cell, _)| !cell.is_empty()) else {
+                continue;
+            };
+            let title = match n {
+                0 | 1 => String::new(),
+                _ => format!("{} ", columns[*at].title.to_lowercase()),
+            };
+            let room = limit.saturating_sub(title.len() + 2).max(MIN_CELL);
+            let cell = shortened(cell, room);
+            let length = title.len() + cell.chars().count();
+            if used > 0 && (n == 2 || used + 2 + length > limit) {
+                text.push_str("\n  ");
+                used = 2;
+            } else if used > 0 {
+                text.push_str("  ");
+                used += 2;
+            }
+            text.push_str(&title);
+            text.push_str(&screen.paint(*tone, cell));
+            used += length;
+        }
+        texts.push(text + "\n");
+    }
+    texts
+}
+
+/// Width of each shown column; None: a column must be left out first, or no column may be.
 fn fit(
     columns: &[Column],
     shown: &[usize],
@@ -93,8 +141,7 @@ fn fit(
         widths[at] -= u16::try_from(cut).unwrap_or(0);
         over -= cut;
     }
-    let can_drop = shown.iter().any(|at| columns[*at].drop_priority > 0);
-    (over == 0 || !can_drop).then_some(widths)
+    (over == 0).then_some(widths)
 }
 
 /// The layout with every text cut to its column. Characters are counted, not cells: the layout cuts
@@ -158,7 +205,7 @@ fn layout(columns: &[Column], rows: &[Cells], shown: &[usize], screen: &Screen) 
     layout
 }
 
-fn write(mut layout: Layout, widths: &[u16]) -> String {
+fn write(mut layout: Layout, widths: &[u16]) -> Vec<String> {
     for (column, width) in layout.column_iter_mut().zip(widths) {
         column.set_padding((0, COLUMN_GAP));
         column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width + COLUMN_GAP)));
@@ -192,6 +239,32 @@ mod tests {
         column("EXTRA", 0, 2),
     ];
 
+    /// The first three are never left out.
+    const MANY: [Column; 5] = [
+        column("NAME", 0, 0),
+        column("HEALTH", 0, 0),
+        column("SERIAL", 0, 0),
+        column("HOURS", 0, 0),
+        column("ID", 8, 1),
+    ];
+
+    fn many() -> Vec<Cells> {
+        let row = |name: &str| {
+            [
+                "GOOD",
+                "PHYF8421007W960CGN",
+                "31207",
+                "naa.5000c500a1d00001",
+            ]
+            .iter()
+            .fold(vec![plain(name)], |mut row, cell| {
+                row.push(plain(cell));
+                row
+            })
+        };
+        vec![row("sda"), row("sdb")]
+    }
+
     fn rows() -> Vec<Cells> {
         vec![vec![
             plain("sda"),
@@ -217,6 +290,16 @@ mod tests {
         insta::assert_snapshot!(table(&COLUMNS, rows(), &screen(Some(16))), @r#"
         NAME  MESSAGE
         sda   a rather …
+        "#);
+        insta::assert_snapshot!(table(&MANY, many(), &screen(Some(24))), @r#"
+        sda  GOOD
+          serial PHYF8421007W960CGN
+          hours 31207
+          id naa.5000c500a1d00001
+        sdb  GOOD
+          serial PHYF8421007W960CGN
+          hours 31207
+          id naa.5000c500a1d00001
         "#);
         for width in 1..60 {
             let text = table(&COLUMNS, rows(), &screen(Some(width)));

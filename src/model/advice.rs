@@ -7,6 +7,7 @@
 use crate::model::assess::{MAX_MESSAGE, truncate};
 use crate::model::finding::{Finding, Health, Severity};
 use crate::model::ids::DriveId;
+use crate::model::label;
 use crate::model::reason::Reason;
 use crate::model::snapshot::{Drive, Snapshot};
 use crate::model::volume::Impact;
@@ -38,6 +39,8 @@ pub struct Advice {
     pub action: Action,
     /// One sentence with the strongest evidence first. At most 1,024 bytes.
     pub sentence: String,
+    /// The action, and what to save first: without evidence and names, for a screen that has them.
+    pub to_do: String,
 }
 
 /// The advice; None for a drive without an adverse finding.
@@ -65,12 +68,14 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         sentence.push_str(&format!(" (also {})", names.join(", ")));
     }
     sentence.push_str(". ");
-    sentence.push_str(&for_the_data(snapshot, drive, action));
+    let (for_the_data, in_short) = for_the_data(snapshot, drive, action);
+    sentence.push_str(&for_the_data);
     Some(Advice {
         drive: drive.facts.id.clone(),
         health: drive.health,
         action,
         sentence: truncate(&sentence, MAX_MESSAGE),
+        to_do: format!("{}. {in_short}", words(action)),
     })
 }
 
@@ -116,10 +121,11 @@ fn words(action: Action) -> &'static str {
     }
 }
 
-/// The volumes that lose data with the drive, and those that do not.
-fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> String {
+/// The volumes that lose data with the drive, and those that do not; and the same without names.
+fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, &'static str) {
     if drive.facts.location.raid_controller.is_some() {
-        return "It is behind a RAID controller: ask that for the array's redundancy before you pull it.".to_owned();
+        let ask = "It is behind a RAID controller: ask that for the array's redundancy before you pull it.";
+        return (ask.to_owned(), ask);
     }
     // A drive that is BAD itself provides no redundancy.
     let fails = |id: &DriveId| {
@@ -135,9 +141,12 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> String {
         .iter()
         .filter_map(|id| snapshot.volumes.get(id))
     {
+        let name = || label::volume(&snapshot.inventory, &volume.facts);
         match volume.facts.stack.impact(&fails) {
-            Impact::Exposed => exposed.push(volume.facts.id.to_string()),
-            Impact::Covered => covered.push(volume.facts.id.to_string()),
+            Impact::Exposed => exposed.push(name()),
+            Impact::Covered => covered.push(name()),
+            // The stack lists members that carry data: the array has lost the drive already.
+            Impact::None if volume.facts.stack.has_redundancy() => covered.push(name()),
             Impact::None => {}
         }
     }
@@ -146,8 +155,15 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> String {
         Action::PlanReplacement => "see that there is a backup",
         _ => "a backup is all that covers them",
     };
-    match (exposed.as_slice(), covered.as_slice()) {
-        ([], []) => "No volume is known to stand on it.".to_owned(),
+    let in_short = match (exposed.is_empty(), covered.is_empty(), action) {
+        (true, true, _) => "No volume is known to stand on it.",
+        (true, false, _) => "Redundancy covers what stands on it.",
+        (false, true, Action::ReplaceNow) => "Nothing else holds what is on it: save that first.",
+        (false, true, _) => "Nothing else holds what is on it: see that there is a backup.",
+        (false, false, _) => "Redundancy covers only a part of what is on it: save the rest first.",
+    };
+    let sentence = match (exposed.as_slice(), covered.as_slice()) {
+        ([], []) => in_short.to_owned(),
         ([], covered) => format!("Redundancy covers what stands on it ({}).", named(covered)),
         (exposed, []) => format!("Nothing else holds {}: {first}.", named(exposed)),
         (exposed, covered) => format!(
@@ -155,7 +171,8 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> String {
             named(exposed),
             named(covered)
         ),
-    }
+    };
+    (sentence, in_short)
 }
 
 fn named(volumes: &[String]) -> String {

@@ -37,8 +37,9 @@ use crate::model::policy::Policy;
 use crate::model::reason::Reason;
 
 pub(crate) use checks::signals;
+pub(crate) use drive::shares_controller;
 pub(crate) use health::{health, health_unknown, is_first_look_outstanding};
-pub(crate) use text::{MAX_MESSAGE, truncate};
+pub(crate) use text::{MAX_MESSAGE, format_bytes, percent, truncate};
 
 /// The severity of each active finding.
 pub(crate) type ActiveFindings = BTreeMap<(Subject, Reason), Severity>;

@@ -40,20 +40,25 @@ impl Inventory {
         self.btrfs.iter().find(|fs| fs.devices.contains(device))
     }
 
-    /// The drives that the device is or is on.
-    pub(crate) fn drives_below(&self, device: &str) -> BTreeSet<&DriveId> {
-        let mut drives = BTreeSet::new();
+    /// The device and all devices below it.
+    pub(crate) fn devices_below<'a>(&'a self, device: &'a str) -> BTreeSet<&'a str> {
         let mut next = vec![device];
         let mut seen = BTreeSet::new();
         while let Some(name) = next.pop() {
             if seen.insert(name)
                 && let Some(device) = self.devices.get(name)
             {
-                drives.extend(&device.drive);
                 next.extend(device.underlying.iter().map(String::as_str));
             }
         }
-        drives
+        seen
+    }
+
+    /// The drives that the device is or is on.
+    pub(crate) fn drives_below(&self, device: &str) -> BTreeSet<&DriveId> {
+        let devices = self.devices_below(device).into_iter();
+        let devices = devices.filter_map(|name| self.devices.get(name));
+        devices.filter_map(|device| device.drive.as_ref()).collect()
     }
 }
 

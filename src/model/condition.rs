@@ -216,7 +216,7 @@ fn normal_message(facts: &VolumeFacts, statuses: Statuses) -> String {
 
 fn unknown_condition(unknown: Option<(&str, Timestamp)>, previous: &Condition) -> Condition {
     let (why, since) = match unknown {
-        Some((why, since)) => (why, since.to_string()),
+        Some((why, since)) => (why, format!("{since:.0}")),
         None => ("a source has not answered", "now".to_owned()),
     };
     // The start of the unknown state is added once and then stays.

@@ -55,6 +55,18 @@ id! {
     CheckId
 }
 
+id! {
+    /// `drive:ID`, `array:NAME`, `pool:NAME`, `device:NAME` or `mount:ID`: stable while the cause
+    /// exists, and the same when it returns.
+    CauseId
+}
+
+impl CauseId {
+    pub(crate) fn new(kind: &str, name: &str) -> Self {
+        CauseId(shorten(&format!("{kind}:{}", escape(name.as_bytes()))))
+    }
+}
+
 impl CheckId {
     /// Twelve hexadecimal digits: a hash of the target and the time of the request.
     pub fn new(target: &str, requested: Timestamp) -> Self {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::assess::ActiveFindings;
+use crate::model::cause::Cause;
 use crate::model::facts::elapsed;
 use crate::model::finding::{
     Acknowledgement, Clearance, Finding, FindingDetails, Judgement, SeenLevel, Severity, Subject,
@@ -66,6 +67,8 @@ pub struct Transition {
     /// None: the finding has cleared.
     pub to: Option<Severity>,
     pub kind: TransitionKind,
+    /// What the finding comes from, once a snapshot has grouped it.
+    pub cause: Option<Arc<Cause>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -326,6 +329,7 @@ impl Ledger {
             to: Some(finding.severity),
             kind: TransitionKind::Raised,
             finding,
+            cause: None,
         })
     }
 
@@ -356,6 +360,7 @@ impl Ledger {
             to: None,
             kind: TransitionKind::Cleared,
             finding,
+            cause: None,
         })
     }
 
@@ -440,6 +445,7 @@ impl Entry {
             to: Some(self.finding.severity),
             kind,
             finding: self.finding.clone(),
+            cause: None,
         }
     }
 }

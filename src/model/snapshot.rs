@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::block::Inventory;
+use crate::model::cause::Cause;
 use crate::model::check::Check;
 use crate::model::drive::DriveFacts;
 use crate::model::facts::smart::SmartFacts;
 use crate::model::finding::{Finding, Health, UnknownCause};
-use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
+use crate::model::ids::{CauseId, CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel_log::error_history::ErrorHistory;
 use crate::model::path::HostPath;
 use crate::model::policy::Exclusion;
@@ -37,6 +38,8 @@ pub struct Snapshot {
     pub volumes: BTreeMap<VolumeId, Arc<Volume>>,
     /// Active findings.
     pub findings: BTreeMap<FindingId, Arc<Finding>>,
+    /// The active findings by what they come from.
+    pub causes: BTreeMap<CauseId, Arc<Cause>>,
     /// Filesystem checks, running and stored.
     pub checks: BTreeMap<CheckId, Arc<Check>>,
     /// Where CSI volumes are staged and published, by path.

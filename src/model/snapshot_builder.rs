@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::model::cause::{self, Cause};
 use crate::model::check::Check;
 use crate::model::facts::{Facts, elapsed};
 use crate::model::finding::{Finding, Health, Severity, Subject};
-use crate::model::ids::{DriveId, FindingId, VolumeId};
+use crate::model::ids::{CauseId, DriveId, FindingId, VolumeId};
 use crate::model::ledger::Ledger;
 use crate::model::policy::Policy;
 use crate::model::probe::Usage;
@@ -50,6 +51,7 @@ pub enum ChangedItem {
     Volume(Arc<Volume>),
     Finding(Arc<Finding>),
     Check(Arc<Check>),
+    Cause(Arc<Cause>),
 }
 
 /// The input of a snapshot.
@@ -152,39 +154,47 @@ impl SnapshotBuilder {
         log.compare(&previous.checks, checks, ChangedItem::Check, |old, new| {
             old != new
         });
-        let same = Arc::ptr_eq(&node, &previous.node)
-            && Arc::ptr_eq(&inventory, &previous.inventory)
-            && Arc::ptr_eq(history, &previous.history)
-            && scene.settled == previous.settled
-            && all_shared(&drives, &previous.drives)
-            && all_shared(&volumes, &previous.volumes)
-            && all_shared(&findings, &previous.findings)
-            && all_shared(checks, &previous.checks)
-            && all_shared(&scene.facts.attachments, &previous.attachments)
-            && scene.facts.node_context == previous.node_context;
-        if same {
-            return SnapshotUpdate {
-                snapshot: previous.clone(),
-                changes: Vec::new(),
-                unchanged: same,
-            };
-        }
-        let snapshot = Snapshot {
+        // Causes need the rest of the snapshot.
+        let mut snapshot = Snapshot {
             revision: log.revision,
             settled: scene.settled,
             node,
             drives,
             volumes,
             findings,
+            causes: BTreeMap::new(),
             checks: checks.clone(),
             attachments: scene.facts.attachments.clone(),
             node_context: scene.facts.node_context.clone(),
             inventory,
             history: history.clone(),
         };
+        snapshot.causes = causes(&snapshot, previous, scene.facts, scene.now);
+        log.compare(
+            &previous.causes,
+            &snapshot.causes,
+            ChangedItem::Cause,
+            |_, _| true,
+        );
+        snapshot.revision = log.revision;
+        let same = Arc::ptr_eq(&snapshot.node, &previous.node)
+            && Arc::ptr_eq(&snapshot.inventory, &previous.inventory)
+            && Arc::ptr_eq(history, &previous.history)
+            && scene.settled == previous.settled
+            && all_shared(&snapshot.drives, &previous.drives)
+            && all_shared(&snapshot.volumes, &previous.volumes)
+            && all_shared(&snapshot.findings, &previous.findings)
+            && all_shared(&snapshot.causes, &previous.causes)
+            && all_shared(checks, &previous.checks)
+            && all_shared(&scene.facts.attachments, &previous.attachments)
+            && scene.facts.node_context == previous.node_context;
         SnapshotUpdate {
-            snapshot: Arc::new(snapshot),
-            changes: log.changes,
+            snapshot: if same {
+                previous.clone()
+            } else {
+                Arc::new(snapshot)
+            },
+            changes: if same { Vec::new() } else { log.changes },
             unchanged: same,
         }
     }
@@ -242,6 +252,22 @@ impl ChangeLog {
             item,
         });
     }
+}
+
+/// Each shared with the previous snapshot if it is equal.
+fn causes(
+    snapshot: &Snapshot,
+    previous: &Snapshot,
+    facts: &Facts,
+    now: Timestamp,
+) -> BTreeMap<CauseId, Arc<Cause>> {
+    let causes = cause::group(snapshot, &facts.layers, now).into_iter();
+    let shared = |(id, new): (CauseId, Cause)| {
+        let old = previous.causes.get(&id).filter(|old| ***old == new);
+        let cause = old.cloned().unwrap_or_else(|| Arc::new(new));
+        (id, cause)
+    };
+    causes.map(shared).collect()
 }
 
 type FindingsBySubject = BTreeMap<Subject, Vec<Arc<Finding>>>;

@@ -184,6 +184,14 @@ impl Stack {
         }
     }
 
+    pub(crate) fn has_redundancy(&self) -> bool {
+        match self {
+            Stack::Nothing | Stack::Drive(_) => false,
+            Stack::All(parts) => parts.iter().any(Stack::has_redundancy),
+            Stack::Redundant { .. } => true,
+        }
+    }
+
     /// The effect on this stack if the drives for which `fails` returns true fail.
     pub(crate) fn impact(&self, fails: &dyn Fn(&DriveId) -> bool) -> Impact {
         match self {

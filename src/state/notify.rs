@@ -2,8 +2,9 @@
 //! finding on its standard input.
 //!
 //! In: transitions from the owner, through a bounded queue that drops the oldest. Out: one process
-//! for each, through `host::exec`. The JSON is that of the API's Finding, with one more member,
-//! `transition`: {"kind", "from", "to"}.
+//! for each, through `host::exec`. The JSON is that of the API's Finding, with two more members:
+//! `transition`: {"kind", "from", "to"}, and `cause`: {"id", "name"}, which is the same for all findings
+//! with one cause.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -115,6 +116,9 @@ pub(crate) fn message(transition: &Transition) -> Value {
         "from": transition.from.map(severity),
         "to": transition.to.map(severity),
     });
+    if let Some(cause) = &transition.cause {
+        message["cause"] = json!({"id": cause.id.as_str(), "name": cause.name});
+    }
     message
 }
 
@@ -174,7 +178,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::model::ids::{DriveId, FindingId};
+    use crate::model::cause::Cause;
+    use crate::model::ids::{CauseId, DriveId, FindingId};
     use crate::model::ledger::TransitionKind;
     use crate::model::reason::Reason;
 
@@ -200,6 +205,7 @@ mod tests {
             from,
             to: Some(Severity::Bad),
             kind: TransitionKind::Raised,
+            cause: None,
         })
     }
 
@@ -212,6 +218,14 @@ mod tests {
             "transition": {"kind": "raised", "from": null, "to": "SEVERITY_BAD"},
         });
         assert_eq!(message(&transition("f", None)), expected);
+        let mut grouped = (*transition("f", None)).clone();
+        grouped.cause = Some(Arc::new(Cause {
+            id: CauseId::known("drive:naa.5"),
+            name: "sda".to_owned(),
+            ..Cause::default()
+        }));
+        let cause = json!({"id": "drive:naa.5", "name": "sda"});
+        assert_eq!(message(&grouped)["cause"], cause);
     }
 
     #[tokio::test]

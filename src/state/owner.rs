@@ -440,6 +440,13 @@ impl Owner {
         };
         let previous = self.snapshots.borrow().clone();
         let picture = self.snapshot_builder.build(&previous, scene);
+        for transition in &mut transitions {
+            let id = &transition.finding.id;
+            // A finding that has cleared was grouped before.
+            let causes = [&picture.snapshot, &previous];
+            let mut causes = causes.into_iter().flat_map(|it| it.causes.values());
+            transition.cause = causes.find(|cause| cause.contains(id)).cloned();
+        }
         if !picture.unchanged {
             self.snapshots.send_replace(picture.snapshot);
         }

@@ -480,7 +480,124 @@ def no_udevd():
     host.done()
 
 
+def smart_answer(name, model, serial, firmware, size, wwn, attributes, hours, celsius, passed=True, rotation=7200):
+    """What `smartctl -j -x` prints for an ATA disk; `attributes` are (id, name, raw) or (id, name, raw, value, threshold)."""
+    def row(number, title, raw, value=100, threshold=0):
+        return {"id": number, "name": title, "value": value, "worst": value, "thresh": threshold, "when_failed": "now" if value <= threshold else "",
+                "flags": {"value": 51, "string": "PO--CK ", "prefailure": threshold > 0}, "raw": {"value": raw, "string": str(raw)}}
+
+    status = 0 if passed else 0x18
+    rows = [row(*attribute) for attribute in attributes] + [row(9, "Power_On_Hours", hours), row(194, "Temperature_Celsius", celsius)]
+    return status, {
+        "json_format_version": [1, 0], "smartctl": {"version": [7, 4], "exit_status": status, "argv": ["smartctl", "-j", "-x", f"/dev/{name}"]},
+        "device": {"name": f"/dev/{name}", "info_name": f"/dev/{name} [SAT]", "type": "sat", "protocol": "ATA"}, "in_smartctl_database": True,
+        "model_name": model, "serial_number": serial, "firmware_version": firmware, "wwn": {"naa": 5, "oui": int(wwn[1:7], 16), "id": int(wwn[7:], 16)},
+        "rotation_rate": rotation, "user_capacity": {"blocks": size // 512, "bytes": size}, "logical_block_size": 512, "physical_block_size": 4096,
+        "smart_support": {"available": True, "enabled": True}, "smart_status": {"passed": passed},
+        "ata_smart_attributes": {"revision": 16, "table": sorted(rows, key=lambda row: row["id"])},
+        "power_on_time": {"hours": hours}, "temperature": {"current": celsius},
+    }
+
+
+def two_dying_disks():
+    """A storage node with two dying disks and four smaller troubles: a mirror that lacks a disk, a thin pool that fills up, a worn SSD, a full filesystem."""
+    host = Host("two-dying-disks")
+    shutil.rmtree("two-dying-disks/exec", ignore_errors=True)
+    hba = "/sys/devices/pci0000:00/0000:00:03.0/0000:03:00.0/host0"
+    expander = f"{hba}/port-0:0/expander-0:0"
+    ses = f"{expander}/port-0:0:12/end_device-0:0:12/target0:0:12/0:0:12:0/enclosure/0:0:12:0"
+    host.file(f"{ses}/id", "0x500304801a2b3c7f")
+    host.link("/sys/class/enclosure/0:0:12:0", ses)
+    kinds = {
+        "intel": ("INTEL SSDSC2KB960G8", "XCV10132", 960197124096, 0), "toshiba": ("TOSHIBA MG08ACA16TE", "0102", 16000900661248, 7200),
+        "wd": ("WDC WD40EFRX-68N32N0", "82.00A82", 4000787030016, 5400), "micron": ("MTFDDAK480TDS-1AW1ZA", "D3MU001", 480103981056, 0),
+    }
+    well = ((5, "Reallocated_Sector_Ct", 0, 100, 10), (197, "Current_Pending_Sector", 0), (198, "Offline_Uncorrectable", 0), (199, "UDMA_CRC_Error_Count", 0))
+
+    def bay(slot, kind, serial, attributes=well, hours=31207, celsius=34, passed=True):
+        model, firmware, size, rotation = kinds[kind]
+        name, minor, wwn = f"sd{'abcdefgh'[slot]}", 16 * slot, f"5000c500a1d{slot:05x}"
+        place = f"{expander}/port-0:0:{slot}/end_device-0:0:{slot}"
+        path, underscored = f"pci-0000:03:00.0-sas-exp0x500304801a2b3c7f-phy{slot}-lun-0", model.replace(" ", "_")
+        disk = host.scsi(
+            place, f"0:0:{slot}:0", name, f"8:{minor}", size, "ATA", model[:16], firmware[-4:], "mpt3sas", wwid=f"naa.{wwn}", serial=f"{serial:>20}",
+            rotational=int(rotation > 0), physical=4096, busy=(700 + slot, 0), pg89=(model, serial, firmware),
+            links=[f"disk/by-id/ata-{underscored}_{serial}", f"disk/by-id/wwn-0x{wwn}", f"disk/by-path/{path}"],
+            udev=dict(ID_ATA="1", ID_BUS="ata", ID_MODEL=underscored, ID_MODEL_ENC=model.replace(" ", "\\x20"), ID_REVISION=firmware, ID_SERIAL=f"{underscored}_{serial}",
+                      ID_SERIAL_SHORT=serial, ID_WWN=f"0x{wwn}", ID_WWN_WITH_EXTENSION=f"0x{wwn}", ID_PATH=path))
+        device = f"{place}/target0:0:{slot}/0:0:{slot}:0"
+        host.file(f"{ses}/Slot {slot:02}/type", "array device")
+        host.file(f"{ses}/Slot {slot:02}/slot", slot)
+        host.link(f"{ses}/Slot {slot:02}/device", device)
+        host.link(f"{device}/enclosure_device:Slot {slot:02}", f"{ses}/Slot {slot:02}")
+        status, answer = smart_answer(name, model, serial, firmware, size, wwn, attributes, hours, celsius, passed, rotation)
+        host.file(f"/exec/smartctl/dev/{name}.json", json.dumps(answer, indent=1))
+        host.file(f"/exec/smartctl/dev/{name}.exit", status)
+        return disk, size
+
+    def lv(minor, group, volume, size, below, status, **more):
+        mapped = f"{group.replace('-', '--')}-{volume.replace('-', '--')}"
+        return host.dm(minor, mapped, size, f"LVM-Zs8kQ0vYxUoWm1rT2nB3cD4eF5gH6iJ{minor}", below, status, DM_VG_NAME=group, DM_LV_NAME=volume, **more)
+
+    uuid = lambda number: f"d15cd15c-0000-4000-8000-{number:012}"
+    host.pseudo()
+    # Slot 00 fails: the system, a filesystem and a pod's volume are on it.
+    sda, _ = bay(0, "intel", "PHYF8421007W960CGN", (
+        (5, "Reallocated_Sector_Ct", 1204, 1, 10), (187, "Uncorrectable_Error_Cnt", 3), (197, "Current_Pending_Sector", 24), (199, "UDMA_CRC_Error_Count", 0)), 44120, 41, passed=False)
+    host.partition(sda, "sda1", 1, "8:1", 1048576, 100 * G, **fs("ext4", uuid(1)))
+    host.partition(sda, "sda2", 2, "8:2", 1048576 + 100 * G, 300 * G, **fs("xfs", uuid(2)))
+    pv = host.partition(sda, "sda3", 3, "8:3", 1048576 + 400 * G, 400 * G, **fs("LVM2_member", "abcdef-0123-4567-89ab-cdef-0123-000003"))
+    lv(0, "data", "pvc-5e0d", 100 * G, [pv], "0 209715200 linear", **fs("ext4", uuid(3)))
+    host.mount("8:1", "/", "/", "ext4", "/dev/sda1", probe=(100 * G, 0.4), fstab=f"UUID={uuid(1)}")
+    host.mount("8:2", "/", "/srv/bay0", "xfs", "/dev/sda2", probe=(300 * G, 0.5), fstab=f"UUID={uuid(2)}")
+    kubelet, driver, pod, volume = "/var/lib/kubelet", "lvm.csi.example.org", "5f0c2e71-0b1d-4f5a-8f5e-6a7b8c9d0e1f", "pvc-5e0d7a9c-1b2c-4d3e-8f90-a1b2c3d4e5f6"
+    host.file(f"/var/log/pods/db_mysql-0_{pod}/main/0.log", "")
+    staged, published = f"{kubelet}/plugins/kubernetes.io/csi/{driver}/{'5e0d' * 16}", f"{kubelet}/pods/{pod}/volumes/kubernetes.io~csi/{volume}"
+    host.file(f"{staged}/vol_data.json", json.dumps(dict(driverName=driver, volumeHandle="pvc-5e0d"), separators=(",", ":")))
+    host.file(f"{published}/vol_data.json", json.dumps(dict(
+        attachmentID="csi-5e0d", driverName=driver, nodeName="node-1", specVolID=volume, volumeHandle="pvc-5e0d", volumeLifecycleMode="Persistent"), separators=(",", ":")))
+    for point in (f"{staged}/globalmount", f"{published}/mount"):
+        host.mount("253:0", "/", point, "ext4", "/dev/mapper/data-pvc--5e0d", probe=(100 * G, 0.3))
+    # Slot 01 fails too.
+    _, size = bay(1, "toshiba", "Y0A0A0QBFVNG", (
+        (5, "Reallocated_Sector_Ct", 2088, 98, 50), (187, "Reported_Uncorrect", 19), (197, "Current_Pending_Sector", 312), (198, "Offline_Uncorrectable", 312), (199, "UDMA_CRC_Error_Count", 0)), 38551, 39)
+    host.record("b8:16", ["disk/by-id/wwn-0x5000c500a1d00001"], ID_ATA="1", ID_BUS="ata", ID_MODEL="TOSHIBA_MG08ACA16TE", ID_SERIAL_SHORT="Y0A0A0QBFVNG",
+                ID_WWN_WITH_EXTENSION="0x5000c500a1d00001", **fs("xfs", uuid(4)))
+    host.mount("8:16", "/", "/srv/bay1", "xfs", "/dev/sdb", probe=(size, 0.7), fstab=f"UUID={uuid(4)}")
+    # Slots 02 and 03 are a mirror; slot 03 is empty.
+    sdc, size = bay(2, "wd", "WD-WX11D6PLACE2")
+    md = host.virtual("md0", "9:0", size, md__level="raid1", md__raid_disks="2", md__degraded="1", md__array_state="clean", md__sync_action="idle", md__sync_completed="none", md__mismatch_cnt="0",
+                      links=["disk/by-id/md-name-nas:0", "md/0"], udev=dict(MD_LEVEL="raid1", MD_NAME="nas:0", ID_FS_TYPE="LVM2_member", ID_FS_UUID="abcdef-0123-4567-89ab-cdef-0123-000009"))
+    host.on(md, sdc)
+    for key, value in dict(state="in_sync", slot="0", errors=0).items():
+        host.file(f"{md}/md/dev-sdc/{key}", value)
+    host.link(f"{md}/md/dev-sdc/block", sdc)
+    lv(1, "vg-nas", "home-dirs", 2000 * G, [md], "0 4194304000 linear", **fs("ext4", uuid(5)))
+    lv(2, "vg-nas", "mail", 500 * G, [md], "0 1048576000 linear", **fs("ext4", uuid(6)))
+    host.mount("253:1", "/", "/home", "ext4", "/dev/mapper/vg--nas-home--dirs", probe=(2000 * G, 0.6), fstab="/dev/vg-nas/home-dirs")
+    host.mount("253:2", "/", "/srv/mail", "ext4", "/dev/mapper/vg--nas-mail", probe=(500 * G, 0.2), fstab="/dev/vg-nas/mail")
+    # Slot 04: a thin pool that fills up.
+    sde, _ = bay(4, "wd", "WD-WX11D6PLACE4")
+    meta = lv(3, "vg-thin", "pool-0_tmeta", 1 * G, [sde], "0 2097152 linear")
+    data = lv(4, "vg-thin", "pool-0_tdata", 3000 * G, [sde], "0 6291456000 linear")
+    pool = lv(5, "vg-thin", "pool-0", 3000 * G, [meta, data], "0 6291456000 thin-pool 7 41230/262144 46080/49152 - rw discard_passdown queue_if_no_space - 1024")
+    lv(6, "vg-thin", "images", 2500 * G, [pool], "0 5242880000 thin 4000000000 5242879999", **fs("xfs", uuid(7)))
+    host.mount("253:6", "/", "/srv/images", "xfs", "/dev/mapper/vg--thin-images", probe=(2500 * G, 0.8), fstab="/dev/vg-thin/images")
+    # Slot 05: an SSD at the end of its designed life.
+    _, size = bay(5, "micron", "2019289A1B5C", well + ((202, "Percent_Lifetime_Remain", 97, 3),), 40999, 36)
+    host.record("b8:80", ["disk/by-id/wwn-0x5000c500a1d00005"], ID_ATA="1", ID_BUS="ata", ID_MODEL="MTFDDAK480TDS-1AW1ZA", ID_SERIAL_SHORT="2019289A1B5C",
+                ID_WWN_WITH_EXTENSION="0x5000c500a1d00005", **fs("ext4", uuid(8)))
+    host.mount("8:80", "/", "/srv/cache", "ext4", "/dev/sdf", probe=(size, 0.5), fstab=f"UUID={uuid(8)}")
+    # Slot 06: a filesystem that is nearly full.
+    _, size = bay(6, "wd", "WD-WX11D6PLACE6")
+    host.record("b8:96", ["disk/by-id/wwn-0x5000c500a1d00006"], ID_ATA="1", ID_BUS="ata", ID_MODEL="WDC_WD40EFRX-68N32N0", ID_SERIAL_SHORT="WD-WX11D6PLACE6",
+                ID_WWN_WITH_EXTENSION="0x5000c500a1d00006", **fs("ext4", uuid(9)))
+    host.mount("8:96", "/", "/srv/archive", "ext4", "/dev/sdg", probe=None, fstab=f"UUID={uuid(9)}")
+    host.probes["/srv/archive"] = {"statfs": {"total_bytes": 50 * G, "available_bytes": 400 * 1024**2, "used_bytes": 50 * G - 400 * 1024**2, "total_inodes": 3000000, "available_inodes": 2900000, "used_inodes": 100000}}
+    host.done()
+
+
 if __name__ == "__main__":
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd):
+    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks):
         make()

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::smartctl::Smartctl;
+
 struct Daemon {
     child: Child,
     socket: PathBuf,
@@ -20,7 +22,12 @@ impl Daemon {
     fn start(tree: &Path) -> Daemon {
         let dir = tempfile::tempdir().expect("dir");
         let config = dir.path().join("diskvitals.toml");
-        std::fs::write(&config, "[volumes]\nnot_mounted_after = 0\n").expect("configuration");
+        let mut settings = "[volumes]\nnot_mounted_after = 0\n".to_owned();
+        if let Some(smartctl) = recorded_smartctl(tree, dir.path()) {
+            let program = smartctl.program();
+            settings.push_str(&format!("[smart]\ncommand = \"{}\"\n", program.display()));
+        }
+        std::fs::write(&config, settings).expect("configuration");
         let socket = dir.path().join("d.sock");
         let child = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
             .arg("--host-root")
@@ -79,13 +86,35 @@ impl Daemon {
         }
     }
 
+    /// The command's output on a terminal of this width.
+    #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
+    fn on_terminal(&self, columns: u16, words: &str) -> String {
+        let inside = format!(
+            "stty cols {columns} rows 24; exec {} --socket {} {words}",
+            env!("CARGO_BIN_EXE_diskvitals"),
+            self.socket.display()
+        );
+        let output = Command::new("script")
+            .args(["-qec", &inside, "/dev/null"])
+            .env("NO_COLOR", "1")
+            .env("TERM", "xterm")
+            .env("TZ", "UTC")
+            .stdin(std::process::Stdio::null())
+            .output()
+            .expect("runs");
+        String::from_utf8(output.stdout)
+            .expect("text")
+            .replace("\r\n", "\n")
+    }
+
     fn all(&self) -> Value {
         let part = |what: &str| {
             self.json(&[what])
                 .map(|answer| answer[what].clone())
                 .unwrap_or(Value::Null)
         };
-        let mut all = json!({"drives": part("drives"), "volumes": part("volumes"), "findings": part("findings")});
+        let causes = self.json(&["status"]).map(|node| node["causes"].clone());
+        let mut all = json!({"drives": part("drives"), "volumes": part("volumes"), "findings": part("findings"), "causes": causes});
         steady(&mut all);
         all
     }
@@ -100,6 +129,19 @@ impl Drop for Daemon {
             assert!(status.success(), "{status}");
         }
     }
+}
+
+/// A smartctl that gives the recorded answers of the tree, if it has any.
+fn recorded_smartctl(tree: &Path, dir: &Path) -> Option<Smartctl> {
+    let answers = std::fs::read_dir(tree.join("exec/smartctl/dev")).ok()?;
+    let smartctl = Smartctl::new(&dir.join("smartctl")).expect("a smartctl");
+    let beside = dir.join("smartctl/dev");
+    std::fs::create_dir(&beside).expect("a folder");
+    for answer in answers {
+        let answer = answer.expect("entry");
+        std::fs::copy(answer.path(), beside.join(answer.file_name())).expect("copied");
+    }
+    Some(smartctl)
 }
 
 /// No event announces the end of changes, so the test polls after a delay.
@@ -139,12 +181,15 @@ fn steady(value: &mut Value) {
                                 | "lastProbe"
                                 | "time"
                                 | "staleSince"
+                                | "asked"
+                                | "answered"
+                                | "firstTime"
                         ) =>
                     {
                         *text = "TIME".into();
                     }
                     Value::String(text)
-                        if matches!(name.as_str(), "id" | "follows")
+                        if matches!(name.as_str(), "id" | "findingId" | "follows")
                             && text.len() == 12
                             && text.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
                     {
@@ -206,6 +251,51 @@ fn every_recorded_host_gives_its_expected_answers() {
         }
     }
     assert!(seen >= 8, "only {seen} recorded hosts");
+}
+
+/// Ages and the machine's own names, which differ between runs.
+fn steady_screen(text: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].contains("diskvitalsd"), "{text}");
+    lines[0] = "NODE";
+    // A recorded tree has no events; the sentence contains the time, and is broken by its length.
+    let end = lines
+        .iter()
+        .position(|line| line.starts_with("  source udev"));
+    lines.truncate(end.unwrap_or(lines.len()));
+    lines.join("\n")
+}
+
+#[test]
+fn two_dying_disks_and_four_smaller_troubles_fit_on_one_screen_with_their_mount_points() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts/two-dying-disks");
+    let daemon = Daemon::start(&tree);
+    let causes = daemon.picture()["causes"].clone();
+    assert_eq!(causes.as_array().map(Vec::len), Some(6), "{causes:#}");
+    for columns in [40, 80, 120, 200] {
+        let text = daemon.on_terminal(columns, "status");
+        for line in text.lines() {
+            let width = line.chars().count();
+            assert!(width <= usize::from(columns).max(64), "{columns}: {line}");
+        }
+        if columns >= 80 {
+            // The last line is the shell's.
+            assert!(text.lines().count() < 24, "{columns}:\n{text}");
+            for place in [
+                "/srv/bay0",
+                "db/mysql-0",
+                "/srv/bay1",
+                "/srv/archive",
+                "/srv/images",
+            ] {
+                assert!(text.contains(place), "{columns}: {place}\n{text}");
+            }
+        }
+        insta::assert_snapshot!(
+            format!("two_dying_disks_at_{columns}_columns"),
+            steady_screen(&text)
+        );
+    }
 }
 
 fn differences(at: &str, expected: &Value, answer: &Value) -> Vec<String> {

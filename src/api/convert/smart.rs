@@ -2,6 +2,7 @@
 
 use crate::api::convert::time;
 use crate::api::wire;
+use crate::host::clock;
 use crate::model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
 use crate::model::smart::history::{Metric, Series};
 use crate::model::smart::report::{Attribute, Body, SelfTest, SmartReport, WhenFailed};
@@ -92,7 +93,10 @@ fn state(smart: &SmartFacts) -> (wire::smart::State, String) {
         let waiting = waiting.map_or_else(String::new, |call| format!(", waiting in {call}"));
         return (
             State::Stuck,
-            format!("smartctl has not returned since {}{waiting}", stuck.since),
+            format!(
+                "smartctl has not returned since {:.0}{waiting}",
+                clock::wall(stuck.since)
+            ),
         );
     }
     match smart.outcome.as_ref().map(|(_, outcome)| outcome) {

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use crate::api::explain::RelatedObjects;
 use crate::api::{convert, wire};
+use crate::model::assess::format_bytes;
 use crate::model::block::{BlockDevice, Layer};
 use crate::model::finding::{Severity, Subject};
+use crate::model::label;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 use crate::model::volume::MountRole;
 
@@ -43,7 +45,7 @@ pub(super) fn chain(snapshot: &Snapshot, around: &RelatedObjects) -> Vec<wire::C
         *on = mounts(volume, std::mem::take(on), &mut nodes);
     }
     for (volume, on) in &mut volumes {
-        nodes.push(volume_node(volume, std::mem::take(on)));
+        nodes.push(volume_node(snapshot, volume, std::mem::take(on)));
     }
     for (volume, _) in volumes {
         pods(volume, &mut nodes);
@@ -130,9 +132,10 @@ fn device_node(
     device: &BlockDevice,
     ids: &BTreeMap<&str, String>,
 ) -> wire::ChainNode {
-    let size = bytesize::ByteSize(device.size_bytes).display().iec();
+    let size = format_bytes(device.size_bytes);
+    let label = label::device(&snapshot.inventory, &device.name);
     let (kind, detail) = match &device.layer {
-        Layer::Disk => ("disk", format!("{size}")),
+        Layer::Disk => ("disk", size),
         Layer::Partition { number, .. } => ("partition", format!("partition {number}, {size}")),
         Layer::Md { level } => (
             "md",
@@ -142,22 +145,17 @@ fn device_node(
                 device.underlying.join(", ")
             ),
         ),
-        Layer::Dm {
-            volume_group: Some(group),
-            logical_volume: Some(volume),
-            ..
-        } => ("lvm", format!("{group}/{volume}, {size}")),
-        Layer::Dm { name, uuid, .. } => {
+        Layer::Dm { uuid, .. } => {
             let uuid = uuid.as_deref().unwrap_or_default();
             let kind = match uuid {
                 _ if device.is_multipath() => "multipath",
                 _ if uuid.starts_with("CRYPT-") => "crypt",
-                _ if uuid.starts_with("LVM-") => "lvm",
+                _ if uuid.starts_with("LVM-") || label.contains('/') => "lvm",
                 _ => "dm",
             };
-            (kind, format!("{name}, {size}"))
+            (kind, format!("{}, {size}", device.name))
         }
-        Layer::Bcache => ("bcache", format!("{size}")),
+        Layer::Bcache => ("bcache", size),
         Layer::Loop { backing_file } => (
             "loop",
             format!(
@@ -165,12 +163,12 @@ fn device_node(
                 backing_file.as_deref().unwrap_or("no backing file known")
             ),
         ),
-        Layer::Other => ("disk", format!("{size}")),
+        Layer::Other => ("disk", size),
     };
     wire::ChainNode {
         id: format!("device:{}", device.name),
         kind: kind.to_owned(),
-        name: device.name.clone(),
+        name: label,
         detail,
         stands_on: node_ids(device.underlying.iter(), ids),
         health: device_health(snapshot, &device.name),
@@ -306,9 +304,11 @@ fn mounts(volume: &Volume, base: Vec<String>, nodes: &mut ChainBuilder) -> Vec<S
     if ids.is_empty() { base } else { ids }
 }
 
-fn volume_node(volume: &Volume, stands_on: Vec<String>) -> wire::ChainNode {
+fn volume_node(snapshot: &Snapshot, volume: &Volume, stands_on: Vec<String>) -> wire::ChainNode {
     let facts = &volume.facts;
-    let mut detail: Vec<String> = facts.pv.iter().map(|pv| format!("PV {pv}")).collect();
+    let name = label::volume(&snapshot.inventory, facts);
+    let mut detail = vec![facts.id.to_string()];
+    detail.extend(facts.pv.iter().map(|pv| format!("PV {pv}")));
     let abnormal = volume
         .condition
         .as_ref()
@@ -317,7 +317,7 @@ fn volume_node(volume: &Volume, stands_on: Vec<String>) -> wire::ChainNode {
     wire::ChainNode {
         id: format!("volume:{}", facts.id),
         kind: "volume".to_owned(),
-        name: facts.id.to_string(),
+        name,
         detail: detail.join(", "),
         stands_on,
         health: convert::health(volume.health),

@@ -85,7 +85,8 @@ impl wire::admin_server::Admin for AdminService {
             .handle
             .acknowledge(FindingId::known(id), by, note, seen)
             .await?;
-        Ok(Response::new(convert::finding(&finding)))
+        let snapshot = self.handle.snapshot();
+        Ok(Response::new(convert::finding(&snapshot, &finding)))
     }
 
     async fn unacknowledge_finding(
@@ -96,7 +97,8 @@ impl wire::admin_server::Admin for AdminService {
         let id = request.into_inner().finding_id;
         valid_finding_id(&id)?;
         let finding = self.handle.unacknowledge(FindingId::known(id)).await?;
-        Ok(Response::new(convert::finding(&finding)))
+        let snapshot = self.handle.snapshot();
+        Ok(Response::new(convert::finding(&snapshot, &finding)))
     }
 
     async fn refresh(

@@ -169,11 +169,38 @@ impl wire::inventory_server::Inventory for InventoryService {
             list,
             entries.iter(),
             size,
-            |(_, finding)| convert::finding(finding),
+            |(_, finding)| convert::finding(&snapshot, finding),
             |(rank, _)| paging::rank_key(rank),
         );
         Ok(Response::new(wire::ListFindingsResponse {
             findings,
+            next_page_token,
+        }))
+    }
+
+    async fn list_causes(
+        &self,
+        request: Request<wire::ListCausesRequest>,
+    ) -> Result<Response<wire::ListCausesResponse>, Status> {
+        let request = request.get_ref();
+        let size = paging::size(request.page_size)?;
+        let after = paging::key(List::Causes, &request.page_token)?
+            .map(|key| paging::cause_rank_of(&key))
+            .transpose()?;
+        let snapshot = self.handle.snapshot();
+        let causes = snapshot.causes.values();
+        let mut entries: Vec<_> = causes.map(|cause| (cause.rank(), cause)).collect();
+        entries.retain(|(rank, _)| after.as_ref().is_none_or(|after| rank > after));
+        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let (causes, next_page_token) = paging::fill_page(
+            List::Causes,
+            entries.iter(),
+            size,
+            |(_, cause)| convert::cause::cause(&snapshot, cause),
+            |(rank, _)| paging::cause_key(rank),
+        );
+        Ok(Response::new(wire::ListCausesResponse {
+            causes,
             next_page_token,
         }))
     }

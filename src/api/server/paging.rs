@@ -11,6 +11,7 @@ use tonic::Status;
 
 use crate::api::finding_order::FindingRank;
 use crate::api::status::{MAX_QUERY, bounded, invalid};
+use crate::model::cause::CauseRank;
 
 const DEFAULT_SIZE: usize = 100;
 const MAX_SIZE: usize = 1000;
@@ -27,6 +28,7 @@ pub(crate) enum List {
     Volumes,
     Findings,
     FindingsAndCleared,
+    Causes,
     Checks,
     ProvisionedVolumes,
     Attachments,
@@ -39,6 +41,7 @@ impl List {
             List::Volumes => 'v',
             List::Findings => 'f',
             List::FindingsAndCleared => 'c',
+            List::Causes => 'u',
             List::Checks => 'k',
             List::ProvisionedVolumes => 'p',
             List::Attachments => 'a',
@@ -154,6 +157,32 @@ pub(crate) fn rank_of(key: &str) -> Result<FindingRank, Status> {
     parse().ok_or_else(|| invalid("page_token", "is not one that this list gave out"))
 }
 
+/// The name comes last: it may contain spaces.
+pub(crate) fn cause_key(rank: &CauseRank) -> String {
+    let CauseRank {
+        group,
+        severity,
+        kind,
+        name,
+        id,
+    } = rank;
+    format!("{group} {severity} {kind} {id} {name}")
+}
+
+pub(crate) fn cause_rank_of(key: &str) -> Result<CauseRank, Status> {
+    let parse = || {
+        let mut parts = key.splitn(5, ' ');
+        Some(CauseRank {
+            group: parts.next()?.parse().ok()?,
+            severity: parts.next()?.parse().ok()?,
+            kind: parts.next()?.parse().ok()?,
+            id: parts.next()?.to_owned(),
+            name: parts.next()?.to_owned(),
+        })
+    };
+    parse().ok_or_else(|| invalid("page_token", "is not one that this list gave out"))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -173,7 +202,7 @@ mod tests {
             let (mut joined, mut after_id) = (Vec::new(), None);
             loop {
                 let entries = ids.range(range_after::<String>(after_id));
-                let message = |id: &&String| crate::api::wire::Subject { kind: 0, id: (*id).clone() };
+                let message = |id: &&String| crate::api::wire::Subject { id: (*id).clone(), ..Default::default() };
                 let (page, next) = fill_page(List::Drives, entries, size, message, |id| (*id).clone());
                 prop_assert!(page.len() <= size);
                 joined.extend(page.into_iter().map(|subject| subject.id));
@@ -189,6 +218,13 @@ mod tests {
         fn the_rank_of_a_finding_survives_its_token(group in 0..3u8, severity: u8, status: u8, since: i64, id in "[0-9a-f]{12}") {
             let rank = FindingRank { group, severity, status, since: i128::from(since), id };
             prop_assert_eq!(rank_of(&rank_key(&rank)).unwrap(), rank);
+        }
+
+        #[test]
+        fn the_rank_of_a_cause_survives_its_token(group in 0..2u8, severity: u8, kind in 0..5u8, name in ".{0,64}", id in "drive:[0-9a-f.]{12}") {
+            let rank = CauseRank { group, severity, kind, name, id };
+            let made = token(List::Causes, &cause_key(&rank));
+            prop_assert_eq!(cause_rank_of(&key(List::Causes, &made).unwrap().unwrap()).unwrap(), rank);
         }
 
         #[test]

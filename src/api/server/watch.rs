@@ -126,10 +126,12 @@ impl Watcher {
         let volumes = snapshot.volumes.values();
         let findings = snapshot.findings.values();
         let checks = snapshot.checks.values();
+        let causes = snapshot.causes.values();
         let items = drives
             .map(|it| Item::Drive(convert::drive(snapshot, it)))
             .chain(volumes.map(|it| Item::Volume(convert::volume(snapshot, it))))
-            .chain(findings.map(|it| Item::Finding(convert::finding(it))))
+            .chain(findings.map(|it| Item::Finding(convert::finding(snapshot, it))))
+            .chain(causes.map(|it| Item::Cause(convert::cause::cause(snapshot, it))))
             .chain(checks.map(|it| Item::Check(convert::check::check(it))));
         for item in items {
             self.send(event(Kind::Added, Some(item))).await?;

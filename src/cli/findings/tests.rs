@@ -4,6 +4,7 @@ fn subject(kind: wire::SubjectKind, id: &str) -> wire::Subject {
     wire::Subject {
         kind: kind.into(),
         id: id.to_owned(),
+        ..Default::default()
     }
 }
 

@@ -2,22 +2,26 @@
 
 use crate::api::wire;
 use crate::cli::render::{
-    errors, findings, flag_names, heading, label_value_lines, labelled, smart,
+    errors, findings, flag_names, heading, label_value_lines, labelled, slot_name, smart,
 };
 use crate::cli::screen::{Screen, Tone, bytes, enum_label, escape_control, health, or_dash};
 use crate::cli::table::{Cells, Column, column, plain, table as layout};
+use crate::model::label;
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 13] = [
     column("NAME", 0, 0),
     column("HEALTH", 0, 0),
+    column("SLOT", 0, 0),
     column("KIND", 0, 4),
     column("SIZE", 0, 3),
     column("MODEL", 10, 5),
-    column("SERIAL", 8, 6),
-    column("VOLUMES", 0, 7),
-    column("TEMP", 0, 8),
-    column("ID", 20, 2),
-    column("FINDINGS", 12, 1),
+    column("SERIAL", 0, 0),
+    column("TEMP", 0, 0),
+    column("WEAR", 0, 0),
+    column("HOURS", 0, 0),
+    column("VOLUMES", 0, 6),
+    column("FINDINGS", 12, 2),
+    column("ID", 20, 7),
 ];
 
 pub(crate) fn table(drives: &[wire::Drive], screen: &Screen) -> String {
@@ -25,7 +29,7 @@ pub(crate) fn table(drives: &[wire::Drive], screen: &Screen) -> String {
         return "no drives\n".to_owned();
     }
     let mut sorted: Vec<&wire::Drive> = drives.iter().collect();
-    sorted.sort_by(|a, b| (rank(a.health), &a.name, &a.id).cmp(&(rank(b.health), &b.name, &b.id)));
+    sorted.sort_by_cached_key(|it| (rank(it.health), label::sort_key(&it.name), it.id.clone()));
     layout(&COLUMNS, sorted.into_iter().map(row), screen)
 }
 
@@ -51,14 +55,17 @@ fn row(drive: &wire::Drive) -> Cells {
     vec![
         (or_dash(&drive.name).to_owned(), Tone::Strong),
         (health_text, tone),
+        plain(drive.location.as_ref().map_or("", |it| slot_name(&it.slot))),
         plain(kind(drive)),
         plain(bytes(drive.size_bytes)),
         plain(drive.model.trim()),
         plain(&drive.serial),
-        plain(drive.volume_ids.len()),
         plain(smart::temperature(drive)),
-        plain(&drive.id),
+        plain(smart::wear(drive)),
+        plain(smart::power_on_hours(drive)),
+        plain(drive.volume_ids.len()),
         (marks.join(", "), tone),
+        plain(&drive.id),
     ]
 }
 
@@ -89,7 +96,10 @@ pub(crate) fn one(drive: &wire::Drive, screen: &Screen) -> String {
     let location = drive.location.clone().unwrap_or_default();
     let slot = match (location.enclosure.as_str(), location.slot.as_str()) {
         ("", "") => String::new(),
-        (enclosure, slot) => format!("enclosure {}, slot {}", or_dash(enclosure), or_dash(slot)),
+        (enclosure, slot) => {
+            let slot = slot_name(or_dash(slot));
+            format!("enclosure {}, slot {slot}", or_dash(enclosure))
+        }
     };
     let maintenance = "under maintenance: its findings do not count";
     let flags = [
@@ -101,7 +111,7 @@ pub(crate) fn one(drive: &wire::Drive, screen: &Screen) -> String {
     let mut text = heading(&format!("drive {}", escape_control(&drive.id)), screen);
     let mut lines = vec![
         ("health", screen.paint(tone, word_of_health)),
-        ("unknown because", escape_control(&drive.health_unknown_why)),
+        ("unknown because", screen.message(&drive.health_unknown_why)),
         ("name", escape_control(&drive.name)),
         (
             "id",

@@ -15,16 +15,18 @@ pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
             wire::SubjectKind::Volume => "volume",
             _ => "device",
         };
-        text.push_str(&heading(
-            &format!("{kind} {}", escape_control(&subject.id)),
-            screen,
-        ));
+        let title = match subject.name.as_str() {
+            "" => format!("{kind} {}", subject.id),
+            name if name == subject.id => format!("{kind} {name}"),
+            name => format!("{kind} {name} ({})", subject.id),
+        };
+        text.push_str(&heading(&escape_control(&title), screen));
     }
     for advice in &explanation.advice {
         let (_, tone) = health(advice.health);
         text.push_str(&format!(
             "{}\n",
-            screen.paint(tone, escape_control(&advice.sentence))
+            screen.paint(tone, screen.message(&advice.sentence))
         ));
     }
     if !explanation.advice.is_empty() {
@@ -106,7 +108,7 @@ fn branch<'a>(
     if !node.detail.is_empty() {
         line.push_str(&format!(
             "  {}",
-            screen.paint(Tone::Faint, escape_control(&node.detail))
+            screen.paint(Tone::Faint, screen.message(&node.detail))
         ));
     }
     text.push_str(&line);

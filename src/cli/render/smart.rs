@@ -37,6 +37,18 @@ pub(crate) fn temperature(drive: &wire::Drive) -> String {
         .unwrap_or_default()
 }
 
+/// The used share of the designed life.
+pub(crate) fn wear(drive: &wire::Drive) -> String {
+    let wear = drive.smart.as_ref().and_then(|smart| smart.wear_percent);
+    wear.map(|percent| format!("{percent} %"))
+        .unwrap_or_default()
+}
+
+pub(crate) fn power_on_hours(drive: &wire::Drive) -> String {
+    let hours = drive.smart.as_ref().and_then(|smart| smart.power_on_hours);
+    hours.map(|hours| hours.to_string()).unwrap_or_default()
+}
+
 /// The SMART section; empty if the drive is not polled for SMART data.
 pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
     let Some(smart) = &drive.smart else {
@@ -130,7 +142,7 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
     let detail = if smart.detail.is_empty() {
         String::new()
     } else {
-        format!(": {}", escape_control(&smart.detail))
+        format!(": {}", screen.message(&smart.detail))
     };
     let age = || match &smart.answered {
         Some(answered) => format!("; the values below are from {}", screen.ago(Some(answered))),
@@ -142,7 +154,7 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
         State::Asleep if smart.detail.is_empty() => format!("asleep, not woken{}", age()),
         State::Asleep => format!(
             "asleep ({}), not woken{}",
-            escape_control(&smart.detail),
+            screen.message(&smart.detail),
             age()
         ),
         State::NotApplicable => format!("not applicable{detail}"),
@@ -160,7 +172,10 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
 
 /// `, 12 more than on …, changed 2 h ago`; empty for a value that never changed.
 fn change_text(value: &wire::SmartValue, unit: &str, screen: &Screen) -> String {
-    let since = screen.ago(value.first_time.as_ref());
+    let since = match screen.ago(value.first_time.as_ref()) {
+        recent if recent.ends_with("ago") => recent,
+        time => format!("at {time}"),
+    };
     let changed = value
         .changed
         .as_ref()

@@ -1,12 +1,13 @@
-//! `status`: the node, its verdict, active findings worst first, and what the daemon cannot
-//! observe; if all is good, drives and volumes in brief.
+//! `status`: the node, its verdict, causes of trouble worst first, and what the daemon cannot observe;
+//! if all is good, drives and volumes in brief.
 
 use crate::api::wire;
 use crate::api::wire::source_state::State;
-use crate::cli::render::{counted, drives, findings, heading, volumes, wrapped};
-use crate::cli::screen::{Screen, Tone, escape_control, severity};
+use crate::cli::render::{causes, counted, drives, findings, heading, shortened, volumes, wrapped};
+use crate::cli::screen::{Screen, Tone, escape_control};
+use crate::model::label;
 
-/// Maximum number of findings before "and N more".
+/// Maximum number of causes, and of warnings, before "and N more".
 const MAX_SHOWN: usize = 12;
 /// Maximum number of drives and volumes that are listed when all is good.
 const MAX_BRIEF_ROWS: usize = 10;
@@ -16,6 +17,8 @@ pub(crate) struct StatusView<'a> {
     pub drives: &'a [wire::Drive],
     pub volumes: &'a [wire::Volume],
     pub findings: &'a [wire::Finding],
+    /// Worst first; None from a daemon that does not know causes yet.
+    pub causes: Option<&'a [wire::Cause]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,9 +110,16 @@ fn verdict_line(view: &StatusView, screen: &Screen) -> String {
         counted(view.drives.len() as u64, "drive"),
         counted(view.volumes.len() as u64, "volume"),
     ];
-    words.push(match active {
-        0 => "nothing wrong".to_owned(),
-        _ => counted(active as u64, "finding"),
+    let causes = view.causes.unwrap_or_default();
+    let causes = causes.iter().filter(|cause| cause.counted).count();
+    words.push(match (active, causes) {
+        (0, _) => "nothing wrong".to_owned(),
+        (_, 0) => counted(active as u64, "finding"),
+        _ => format!(
+            "{} ({})",
+            counted(causes as u64, "cause"),
+            counted(active as u64, "finding")
+        ),
     });
     if aside > 0 {
         words.push(format!("{aside} acknowledged or under maintenance"));
@@ -126,52 +136,100 @@ fn verdict_line(view: &StatusView, screen: &Screen) -> String {
     )
 }
 
+/// A block for each cause; a blank line before each urgent one, and before the others.
 fn problems(view: &StatusView, screen: &Screen) -> String {
     let mut text = String::new();
-    // The daemon's order: counted findings first, worst first.
-    for finding in view.findings.iter().take(MAX_SHOWN) {
-        let (word, tone) = severity(finding);
-        let since = screen.ago(finding.since.as_ref());
-        let reason = screen.paint(Tone::Strong, escape_control(&finding.reason));
-        text.push_str(&format!(
-            "\n{} {reason}  {}  {since}  [{}]\n",
-            screen.paint(tone, word),
-            escape_control(&findings::subject(finding)),
-            finding.id
-        ));
-        text.push_str(&wrapped(&finding.message, "    ", screen));
+    match view.causes {
+        Some(all) => {
+            let mut separate = true;
+            for cause in all.iter().take(MAX_SHOWN) {
+                if std::mem::replace(&mut separate, causes::is_urgent(cause)) {
+                    text.push('\n');
+                }
+                text.push_str(&causes::block(cause, screen));
+            }
+            text.push_str(&more_causes(all.get(MAX_SHOWN..).unwrap_or_default()));
+        }
+        None if !view.findings.is_empty() => {
+            text.push('\n');
+            text.push_str(&findings::table(view.findings, screen));
+        }
+        None => {}
     }
-    if view.findings.len() > MAX_SHOWN {
-        text.push_str(&format!(
-            "\nand {} more: diskvitals findings\n",
-            view.findings.len() - MAX_SHOWN
-        ));
+    text.push_str(&unknown(view, screen));
+    text
+}
+
+fn more_causes(rest: &[wire::Cause]) -> String {
+    if rest.is_empty() {
+        return String::new();
     }
-    let unknown = view
-        .drives
-        .iter()
-        .map(|it| (&it.name, it.health, &it.health_unknown_why));
-    let unknown = unknown.chain(
-        view.volumes
+    let of = |severity: wire::Severity| {
+        let matching = rest
             .iter()
-            .map(|it| (&it.id, it.health, &it.health_unknown_why)),
-    );
-    let unknown: Vec<_> = unknown
-        .filter(|(_, health, _)| *health == i32::from(wire::Health::Unknown))
+            .filter(|cause| cause.counted && cause.severity() == severity);
+        matching.count()
+    };
+    let counts = [
+        (of(wire::Severity::Bad), "BAD"),
+        (of(wire::Severity::Suspect), "SUSPECT"),
+    ];
+    let words: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
         .collect();
-    for (name, _, why) in unknown.iter().take(MAX_SHOWN) {
-        text.push_str(&format!(
-            "\n{} {}\n",
-            screen.paint(Tone::Warning, "UNKNOWN"),
-            escape_control(name)
-        ));
-        text.push_str(&wrapped(why, "    ", screen));
+    let words = match words.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", words.join(", ")),
+    };
+    format!(
+        "\nand {}{words}: diskvitals findings\n",
+        counted(rest.len() as u64, "more cause")
+    )
+}
+
+/// Drives and volumes whose health is unknown, those with one reason together.
+fn unknown(view: &StatusView, screen: &Screen) -> String {
+    let is_unknown = |health: i32| health == i32::from(wire::Health::Unknown);
+    let drives = view.drives.iter().filter(|it| is_unknown(it.health));
+    let volumes = view.volumes.iter().filter(|it| is_unknown(it.health));
+    let named = drives
+        .map(|it| (it.name.clone(), it.health_unknown_why.as_str()))
+        .chain(volumes.map(|it| (volumes::place(it), it.health_unknown_why.as_str())));
+    let mut by_reason: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut named: Vec<(String, &str)> = named.collect();
+    named.sort_by_cached_key(|(name, _)| label::sort_key(name));
+    for (name, why) in named {
+        match by_reason.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, names)) => names.push(name),
+            None => by_reason.push((why, vec![name])),
+        }
     }
-    if unknown.len() > MAX_SHOWN {
+    let limit = screen.width.map_or(usize::MAX, usize::from) / 2;
+    let mut text = String::new();
+    for (why, names) in by_reason.iter().take(MAX_SHOWN) {
+        const MAX_NAMES: usize = 4;
+        let shown = names.iter().take(MAX_NAMES);
+        let shown: Vec<String> = shown.map(|name| shortened(name, limit)).collect();
+        let more = match names.len().saturating_sub(MAX_NAMES) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
         text.push_str(&format!(
-            "\nand {} more whose health is unknown\n",
-            unknown.len() - MAX_SHOWN
+            "\n{} {}{more}\n",
+            screen.paint(Tone::Warning, "UNKNOWN"),
+            shown.join(", ")
         ));
+        text.push_str(&wrapped(&screen.local_times(why), "    ", screen));
+    }
+    let hidden: usize = by_reason
+        .iter()
+        .skip(MAX_SHOWN)
+        .map(|(_, names)| names.len())
+        .sum();
+    if hidden > 0 {
+        text.push_str(&format!("\nand {hidden} more whose health is unknown\n"));
     }
     text
 }
@@ -245,6 +303,7 @@ fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
         text.push('\n');
     }
     for (label, tone, line) in lines {
+        let line = screen.local_times(&line);
         let body = wrapped(&format!("{label}{line}"), "  ", screen);
         // Only the label is colored; it is the beginning of the first line.
         let plain_label = format!("  {}", escape_control(label.trim_end()));

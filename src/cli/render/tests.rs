@@ -1,5 +1,8 @@
 //! Whole screens, compared as they are.
 
+mod causes;
+mod tables;
+
 use crate::api::wire;
 use crate::cli::render::status::{StatusView, Verdict, verdict};
 use crate::cli::render::{attachments, checks, drives, explain, findings, status, volumes, watch};
@@ -8,7 +11,7 @@ use crate::cli::screen::tests::{before, screen};
 fn finding() -> wire::Finding {
     wire::Finding {
         id: "0123456789ab".into(),
-        subject: Some(wire::Subject { kind: wire::SubjectKind::Volume.into(), id: "csi:d.example/a".into() }),
+        subject: Some(wire::Subject { kind: wire::SubjectKind::Volume.into(), id: "csi:d.example/a".into(), name: "pod default/web-0".into() }),
         severity: wire::Severity::Bad.into(),
         status: wire::FindingStatus::Inaccessible.into(),
         reason: "NotAccessible".into(),
@@ -135,6 +138,7 @@ fn status_says_in_a_line_that_all_is_good() {
         drives: &drives,
         volumes: &volumes,
         findings: &[],
+        causes: Some(&[]),
     };
     insta::assert_snapshot!(status::screen(&view, &screen(Some(80))), @r#"
     node1  Linux 6.12.0, diskvitalsd 0.1.0 started 2 h ago
@@ -145,8 +149,8 @@ fn status_says_in_a_line_that_all_is_good() {
     nvme0n1  GOOD    NVMe  953.9 GiB  SAMSUNG MZV…  S64ANS0R  1        nguid.nvme0n1
 
     volumes
-    ID               HEALTH  USED  SIZE       FS    DEVICE  WHERE
-    csi:d.example/a  GOOD    40%   100.0 GiB  ext4  dm-0    default/web-0
+    WHERE          HEALTH  USED  SIZE       FS    DEVICE  ID
+    default/web-0  GOOD    40%   100.0 GiB  ext4  dm-0    csi:d.example/a
     "#);
 }
 
@@ -195,16 +199,17 @@ fn status_lists_problems_and_monitoring_gaps() {
         drives: &drives,
         volumes: &volumes,
         findings: &found,
+        causes: None,
     };
     insta::assert_snapshot!(status::screen(&view, &screen(Some(80))), @r#"
     node1  Linux 6.12.0, diskvitalsd 0.1.0 started 2 h ago
     CRITICAL  2 drives, 1 volume, 1 finding, 1 acknowledged or under maintenance
 
-    BAD NotAccessible  csi:d.example/a  3 min ago  [0123456789ab]
+    SEVERITY  REASON         SUBJECT            SINCE      FINDING
+    BAD       NotAccessible  pod default/web-0  3 min ago  0123456789ab
         /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers
         readdir with: Input/output error (EIO)
-
-    acked NotAccessible  csi:d.example/a  3 min ago  [0123456789ab]
+    acked     NotAccessible  pod default/web-0  3 min ago  0123456789ab
         /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers
         readdir with: Input/output error (EIO)
 
@@ -231,6 +236,7 @@ fn critical_before_warning_before_unknown_before_good() {
             drives: &[],
             volumes: &[],
             findings,
+            causes: None,
         })
         .exit_code()
     };
@@ -263,7 +269,8 @@ fn critical_before_warning_before_unknown_before_good() {
             node: &unsettled,
             drives: &[],
             volumes: &[],
-            findings: &[]
+            findings: &[],
+            causes: Some(&[]),
         })
         .exit_code(),
         3
@@ -283,12 +290,14 @@ fn tables_fit_the_terminal() {
     "#);
     let volumes = [volume(wire::Health::Bad, vec![finding()])];
     insta::assert_snapshot!(volumes::table(&volumes, &screen(Some(80))), @r#"
-    ID               HEALTH  USED  SIZE       DEVICE  WHERE          FINDINGS
-    csi:d.example/a  BAD     40%   100.0 GiB  dm-0    default/web-0  NotAccessible
+    WHERE          HEALTH  USED  SIZE       FS    DEVICE  FINDINGS
+    default/web-0  BAD     40%   100.0 GiB  ext4  dm-0    NotAccessible
     "#);
     insta::assert_snapshot!(findings::table(&[finding()], &screen(Some(80))), @r#"
-    FINDING       SEVERITY  REASON         SUBJECT          MESSAGE
-    0123456789ab  BAD       NotAccessible  csi:d.example/a  /var/lib/kubelet/pods/u…
+    SEVERITY  REASON         SUBJECT            SINCE      FINDING
+    BAD       NotAccessible  pod default/web-0  3 min ago  0123456789ab
+        /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers
+        readdir with: Input/output error (EIO)
     "#);
     for width in 50..120 {
         for text in [
@@ -296,9 +305,14 @@ fn tables_fit_the_terminal() {
             volumes::table(&volumes, &screen(Some(width))),
             findings::table(&[finding()], &screen(Some(width))),
         ] {
+            // A path is one word, and words are not broken.
+            let longest = |line: &str| {
+                let words = line.split(' ').map(|word| word.chars().count());
+                words.max().unwrap_or(0) + 4
+            };
             assert!(
                 text.lines()
-                    .all(|line| line.chars().count() <= usize::from(width)),
+                    .all(|line| line.chars().count() <= usize::from(width).max(longest(line))),
                 "{width}:\n{text}"
             );
         }
@@ -315,12 +329,13 @@ fn one_drive_and_one_volume_in_full() {
     serial      S64ANS0R
     kind        NVMe over nvme
     size        953.9 GiB (blocks of 512 / 512 bytes, logical / physical)
-    first seen  1 day ago
+    first seen  2026-02-28 11:00:00
     volumes     csi:d.example/a
     "#);
     insta::assert_snapshot!(volumes::one(&volume(wire::Health::Bad, vec![finding()]), &screen(Some(100))), @r#"
-    volume csi:d.example/a
+    volume default/web-0
     health      BAD
+    id          csi:d.example/a
     condition   abnormal: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO)
     driver      d.example
     handle      a
@@ -340,10 +355,10 @@ fn one_drive_and_one_volume_in_full() {
     drives      nguid.nvme0n1
 
     findings
-    BAD NotAccessible (inaccessible), csi:d.example/a, 3 min ago
+    BAD NotAccessible (inaccessible), pod default/web-0, 3 min ago
         /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output
         error (EIO)
-        finding 0123456789ab, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
+        finding 0123456789ab about csi:d.example/a, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
         evidence  readdir, 2026-03-01 11:59:40
                   | Input/output error (EIO)
         clears    the path can be read again
@@ -370,6 +385,7 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
         subject: Some(wire::Subject {
             kind: wire::SubjectKind::Volume.into(),
             id: "csi:d.example/a".into(),
+            ..Default::default()
         }),
         chain: vec![
             node("drive:A", "drive", "sda", "serial 1", &[]),
@@ -425,10 +441,10 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
       md md0  (see above)
 
     findings
-    BAD NotAccessible (inaccessible), csi:d.example/a, 3 min ago
+    BAD NotAccessible (inaccessible), pod default/web-0, 3 min ago
         /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output
         error (EIO)
-        finding 0123456789ab, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
+        finding 0123456789ab about csi:d.example/a, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
         evidence  readdir, 2026-03-01 11:59:40
                   | Input/output error (EIO)
         clears    the path can be read again
@@ -469,7 +485,7 @@ fn watch_has_a_line_for_each_change() {
     12:00:00  added    drive    GOOD  nguid.nvme0n1 (nvme0n1)
     12:00:00  end of the list; changes follow
     12:00:00  changed  volume   BAD  csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO)
-    12:00:00  removed  finding  BAD  NotAccessible csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO) [0123456789ab]
+    12:00:00  removed  finding  BAD  NotAccessible pod default/web-0: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO) [0123456789ab]
     "#);
 }
 

@@ -7,40 +7,55 @@ use crate::cli::screen::{
     Screen, Tone, bytes, enum_label, escape_control, health, or_dash, used_percent,
 };
 use crate::cli::table::{Cells, Column, column, plain, table as layout};
+use crate::model::label;
 
 const COLUMNS: [Column; 8] = [
-    column("ID", 24, 0),
+    column("WHERE", 24, 0),
     column("HEALTH", 0, 0),
     column("USED", 0, 2),
     column("SIZE", 0, 3),
-    column("FS", 0, 6),
-    column("DEVICE", 0, 5),
-    column("WHERE", 16, 4),
+    column("FS", 0, 5),
+    column("DEVICE", 12, 4),
     column("FINDINGS", 12, 1),
+    column("ID", 20, 6),
 ];
 
 pub(crate) fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
     if volumes.is_empty() {
         return "no volumes\n".to_owned();
     }
-    let mut sorted: Vec<&wire::Volume> = volumes.iter().collect();
-    sorted.sort_by(|a, b| (rank(a.health), &a.id).cmp(&(rank(b.health), &b.id)));
-    layout(&COLUMNS, sorted.into_iter().map(row), screen)
+    let mut sorted: Vec<(String, &wire::Volume)> = volumes
+        .iter()
+        .map(|volume| (place(volume), volume))
+        .collect();
+    sorted
+        .sort_by_cached_key(|(place, it)| (rank(it.health), label::sort_key(place), it.id.clone()));
+    let rows = sorted.into_iter().map(|(place, volume)| row(place, volume));
+    layout(&COLUMNS, rows, screen)
 }
 
-/// The pods that use the volume, otherwise its mount point.
-fn mount_point(volume: &wire::Volume) -> String {
+/// The name of the device below the volume: VG/LV, md0, sda1.
+fn device(volume: &wire::Volume) -> &str {
+    match volume.device_name.as_str() {
+        "" => &volume.device,
+        name => name,
+    }
+}
+
+/// The pods that use the volume, otherwise its mount point, its PV or its id.
+pub(crate) fn place(volume: &wire::Volume) -> String {
     let mut pods: Vec<String> = volume.pods.iter().map(pod).collect();
     pods.dedup();
     if !pods.is_empty() {
         return pods.join(", ");
     }
     let mounts = volume.mounts.iter().chain(&volume.missing_mounts);
-    mounts
+    let shortest = mounts
         .map(|mount| mount.path.as_str())
-        .min_by_key(|path| path.len())
-        .unwrap_or_default()
-        .to_owned()
+        .min_by_key(|path| path.len());
+    let names = [shortest.unwrap_or_default(), &volume.pv, &volume.id];
+    let first = names.into_iter().find(|name| !name.is_empty());
+    first.unwrap_or_default().to_owned()
 }
 
 fn pod(pod: &wire::PodUse) -> String {
@@ -51,7 +66,7 @@ fn pod(pod: &wire::PodUse) -> String {
     }
 }
 
-fn row(volume: &wire::Volume) -> Cells {
+fn row(place: String, volume: &wire::Volume) -> Cells {
     let (word_of_health, tone) = health(volume.health);
     let used = match &volume.usage {
         Some(usage) => {
@@ -68,7 +83,7 @@ fn row(volume: &wire::Volume) -> Cells {
         .map(|finding| finding.reason.as_str())
         .collect();
     vec![
-        (volume.id.clone(), Tone::Strong),
+        (place, Tone::Strong),
         (word_of_health.to_owned(), tone),
         plain(used),
         plain(
@@ -89,11 +104,26 @@ fn row(volume: &wire::Volume) -> Cells {
         plain(if volume.remote {
             "remote".to_owned()
         } else {
-            volume.device.clone()
+            device(volume).to_owned()
         }),
-        plain(mount_point(volume)),
         (reasons.join(", "), tone),
+        plain(&volume.id),
     ]
+}
+
+/// `vg/home (dm-3)`.
+fn device_in_full(volume: &wire::Volume) -> String {
+    match device(volume) {
+        name if name == volume.device => name.to_owned(),
+        name => format!("{name} ({})", volume.device),
+    }
+}
+
+fn stands_on(volume: &wire::Volume) -> &[String] {
+    match volume.device_names.is_empty() {
+        true => &volume.devices,
+        false => &volume.device_names,
+    }
 }
 
 pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
@@ -107,19 +137,20 @@ pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
     let condition = volume.condition.clone().unwrap_or_default();
     let mut lines = vec![
         ("health", screen.paint(tone, word_of_health)),
+        ("id", escape_control(&volume.id)),
         (
             "unknown because",
-            escape_control(&volume.health_unknown_why),
+            screen.message(&volume.health_unknown_why),
         ),
         (
             "condition",
             if condition.abnormal {
                 screen.paint(
                     tone,
-                    format!("abnormal: {}", escape_control(&condition.message)),
+                    format!("abnormal: {}", screen.message(&condition.message)),
                 )
             } else {
-                escape_control(&condition.message)
+                screen.message(&condition.message)
             },
         ),
         ("driver", escape_control(&volume.driver)),
@@ -135,7 +166,7 @@ pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
         ),
         ("filesystem", escape_control(&fs_text)),
         ("source", escape_control(&volume.source)),
-        ("device", escape_control(&volume.device)),
+        ("device", escape_control(&device_in_full(volume))),
         ("status", status(volume)),
         ("space", space(volume)),
         ("inodes", inodes(volume)),
@@ -189,14 +220,15 @@ pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
                 .map(|use_| format!("{} as {}", pod(use_), use_.volume_name))
                 .collect(),
         ),
-        ("stands on", vec![volume.devices.join(" → ")]),
+        ("stands on", vec![stands_on(volume).join(" → ")]),
         ("drives", volume.drive_ids.clone()),
     ];
     for (label, values) in &lists {
         lines.extend(labelled(label, values.iter().map(|it| escape_control(it))));
     }
     lines.extend(errors::lines(&volume.errors, screen));
-    let mut text = heading(&format!("volume {}", escape_control(&volume.id)), screen);
+    let title = format!("volume {}", escape_control(&place(volume)));
+    let mut text = heading(&title, screen);
     text.push_str(&label_value_lines(&lines));
     text.push_str(&findings::in_full(&volume.findings, screen));
     text

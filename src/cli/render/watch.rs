@@ -2,13 +2,15 @@
 
 use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
-use crate::cli::render::{checks, findings};
-use crate::cli::screen::{Screen, Tone, escape_control, health, severity};
+use crate::cli::render::{causes, checks, findings};
+use crate::cli::screen::{Screen, Tone, escape_control, health, severity, severity_word};
 
 /// False for a finding whose cause another finding of the same volume announces.
 pub(crate) fn is_announced(event: &wire::WatchEvent) -> bool {
     match &event.item {
         Some(Item::Finding(finding)) => finding.follows.is_empty(),
+        // Its findings have lines of their own.
+        Some(Item::Cause(_)) => false,
         _ => true,
     }
 }
@@ -46,7 +48,7 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 .condition
                 .as_ref()
                 .filter(|it| it.abnormal)
-                .map(|it| format!(": {}", escape_control(&it.message)))
+                .map(|it| format!(": {}", screen.message(&it.message)))
                 .unwrap_or_default();
             format!(
                 "volume   {}  {}{message}",
@@ -61,7 +63,7 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 "finding  {}  {reason} {}: {} [{}]",
                 screen.paint(tone, word),
                 escape_control(&findings::subject(finding)),
-                escape_control(&finding.message),
+                escape_control(&findings::message(finding, screen)),
                 finding.id
             )
         }
@@ -76,8 +78,17 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 "check    {}  {}: {} [{}]",
                 screen.paint(tone, word),
                 escape_control(&check.target),
-                escape_control(why),
+                screen.message(why),
                 check.id
+            )
+        }
+        Some(Item::Cause(cause)) => {
+            let (word, tone) = severity_word(cause.severity());
+            format!(
+                "cause    {}  {}: {}",
+                screen.paint(tone, word),
+                escape_control(&cause.name),
+                causes::reasons(cause).join(", ")
             )
         }
         None => "an item of a kind that this program does not know".to_owned(),

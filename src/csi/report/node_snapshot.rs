@@ -159,8 +159,8 @@ impl NodeSnapshot {
                     self.issues.insert(id, issue);
                 }
             }
-            // Checks with problems are findings. Unknown items come from a newer daemon.
-            (_, Some(Item::Check(_)) | None) => {}
+            // Checks with problems and causes are findings. Unknown items come from a newer daemon.
+            (_, Some(Item::Check(_) | Item::Cause(_)) | None) => {}
         }
         ApplyOutcome::Changed
     }

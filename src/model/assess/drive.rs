@@ -17,7 +17,7 @@ use crate::model::facts::{Facts, KnownDrive, KnownVolume, drive_use, elapsed};
 use crate::model::finding::{Evidence, Severity, Subject, Verdict};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel_log::event::Class;
-use crate::model::volume::{Impact, Stack, VolumeFacts};
+use crate::model::volume::{Impact, Stack};
 
 /// No scan lists the drive any more. Source: the inventory (sysfs, udev). INFO when nothing used it
 /// when it was removed, or when all its volumes run complete without it. SUSPECT when only the
@@ -254,7 +254,13 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
         .drive_ids
         .iter()
         .filter_map(|id| failing.get_key_value(id));
-    let shares = |drive: &KnownDrive| shares_controller_with(facts, drive, volume);
+    let shares = |drive: &KnownDrive| {
+        let drives = volume.drive_ids.iter();
+        shares_controller(
+            &drive.facts,
+            drives.filter_map(|id| Some(&facts.drives.get(id)?.facts)),
+        )
+    };
     let hidden = failing
         .iter()
         .filter(|(id, _)| facts.drives.get(*id).is_some_and(shares));
@@ -313,18 +319,17 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
 /// Whether the drive is behind the RAID controller that provides a logical disk of the volume. The
 /// controller does not report which logical disk the drive is part of, nor what redundancy covers,
 /// so the drive makes the volume SUSPECT at most.
-fn shares_controller_with(facts: &Facts, drive: &KnownDrive, volume: &VolumeFacts) -> bool {
-    let controller = drive.facts.location.raid_controller.as_deref();
+pub(crate) fn shares_controller<'a>(
+    drive: &DriveFacts,
+    mut of_volume: impl Iterator<Item = &'a DriveFacts>,
+) -> bool {
+    let controller = drive.location.raid_controller.as_deref();
     let Some(host) = controller.and_then(|controller| controller.rsplit("host").next()) else {
         return false;
     };
-    let mut drives = volume
-        .drive_ids
-        .iter()
-        .filter_map(|id| facts.drives.get(id));
-    drives.any(|known| {
-        let hctl = known.facts.location.hctl.as_deref();
-        known.facts.transport == Transport::Raid
+    of_volume.any(|other| {
+        let hctl = other.location.hctl.as_deref();
+        other.transport == Transport::Raid
             && hctl.and_then(|hctl| hctl.split(':').next()) == Some(host)
     })
 }

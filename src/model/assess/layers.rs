@@ -12,6 +12,7 @@ use crate::model::block::{Layer, LayerState, MdState, Multipath, ThinPool};
 use crate::model::facts::Facts;
 use crate::model::finding::{Evidence, Severity, Subject, Verdict};
 use crate::model::graph::stack::{btrfs_tolerance, tolerance};
+use crate::model::label;
 use crate::model::observation::Observation;
 use crate::model::volume::VolumeFacts;
 
@@ -39,7 +40,7 @@ pub(crate) fn raid(facts: &Facts, devices: &[String]) -> Option<Verdict> {
     let clears = "every member of the array is active and in sync";
     worst_layer(facts, devices, clears, |name, at, state| match state {
         LayerState::Md(md) => Some(md_array(name, at, md)),
-        LayerState::DmRaid { .. } => Some(dm_raid(name, at, state)),
+        LayerState::DmRaid { .. } => Some(dm_raid(facts, name, at, state)),
         _ => None,
     })
 }
@@ -157,6 +158,14 @@ fn worst_layer(
     }
 }
 
+/// `VG/LV` instead of `dm-3`. Evidence keeps the kernel's name.
+fn label(facts: &Facts, name: &str) -> String {
+    match facts.inventory() {
+        Some(inventory) => label::device(inventory, name),
+        None => name.to_owned(),
+    }
+}
+
 fn md_array(name: &str, at: Timestamp, md: &MdState) -> Option<Degradation> {
     // md.rst, array_state: these do no I/O. `broken` is a raid0 or linear array that has lost a
     // member.
@@ -224,7 +233,7 @@ fn md_array(name: &str, at: Timestamp, md: &MdState) -> Option<Degradation> {
 
 /// Legs: `A` in sync, `a` being filled, `D` dead, `-` missing. During the first synchronization of
 /// a new RAID (`resync`), `a` is not a loss.
-fn dm_raid(name: &str, at: Timestamp, state: &LayerState) -> Option<Degradation> {
+fn dm_raid(facts: &Facts, name: &str, at: Timestamp, state: &LayerState) -> Option<Degradation> {
     let LayerState::DmRaid {
         level: raid,
         health,
@@ -250,7 +259,10 @@ fn dm_raid(name: &str, at: Timestamp, state: &LayerState) -> Option<Degradation>
     let lost = dead > 0 && tolerance(raid, all).is_none_or(|tolerates| dead > tolerates);
     Some(Degradation {
         level: if lost { INACCESSIBLE } else { SUSPECT },
-        message: format!("{name} ({raid}) runs with {have} of {all} legs{rebuild}"),
+        message: format!(
+            "{} ({raid}) runs with {have} of {all} legs{rebuild}",
+            label(facts, name)
+        ),
         evidence: vec![evidence(format!("dm status of {name}"), at, status_line)],
     })
 }
@@ -300,16 +312,17 @@ fn thin_pool(
     let (data_share, metadata_share) = (share(data), share(metadata));
     let used =
         format!("{data_share} of its data and {metadata_share} of its metadata space are used");
+    let label = label(context.facts, name);
     let (level, message) = if matches!(pool.mode.as_str(), "ro" | "out_of_data_space" | "Fail") {
         let mode = &pool.mode;
         (
             INACCESSIBLE,
-            format!("thin pool {name} accepts no writes (its mode is `{mode}`): {used}"),
+            format!("thin pool {label} accepts no writes (its mode is `{mode}`): {used}"),
         )
     } else if pool.needs_check {
         (
             BAD,
-            format!("thin pool {name} needs a check of its metadata (needs_check): {used}"),
+            format!("thin pool {label} needs a check of its metadata (needs_check): {used}"),
         )
     } else {
         let most = data.into_iter().chain(metadata).max()?;
@@ -335,7 +348,7 @@ fn thin_pool(
         let soon = soon.unwrap_or_default();
         (
             level,
-            format!("thin pool {name} is filling up: {used}{soon}"),
+            format!("thin pool {label} is filling up: {used}{soon}"),
         )
     };
     let proof = vec![evidence(
@@ -372,15 +385,16 @@ fn failed_paths(
     if failed.is_empty() && all > 0 {
         return None;
     }
+    let label = label(facts, name);
     let (level, message) = match all - failed.len() {
         0 => (
             INACCESSIBLE,
-            format!("multipath device {name} has no working path left of {all}"),
+            format!("multipath device {label} has no working path left of {all}"),
         ),
         left => {
             let failed = join_limited(failed);
             let works = format!("works with {left} of {all} paths; failed: {failed}");
-            (SUSPECT, format!("multipath device {name} {works}"))
+            (SUSPECT, format!("multipath device {label} {works}"))
         }
     };
     let proof = vec![evidence(

@@ -96,7 +96,8 @@ pub(crate) fn format_bytes(amount: u64) -> String {
     }
     let mut scaled = amount as f64 / 1024.0;
     let mut unit = 0;
-    while scaled >= 1024.0 && unit + 1 < UNITS.len() {
+    // 1023.96 would read 1024.0.
+    while scaled >= 1023.95 && unit + 1 < UNITS.len() {
         scaled /= 1024.0;
         unit += 1;
     }
@@ -165,6 +166,15 @@ mod tests {
                 "1.0 TiB".to_owned()
             )
         );
+        // One sector less than a power of two.
+        for power in [20, 30, 40, 50, 60] {
+            let text = format_bytes((1u64 << power) - 512);
+            assert!(
+                text.starts_with("1.0 ") || text.starts_with("1023.5"),
+                "{text}"
+            );
+        }
+        assert_eq!(format_bytes((1 << 40) - 512), "1.0 TiB");
         assert_eq!(
             (percent(1, 3), percent(1, 0), percent(u64::MAX, u64::MAX)),
             (Some(33), None, Some(100))

@@ -194,6 +194,7 @@ impl BuilderFixture {
             ChangedItem::Volume(_) => "volume",
             ChangedItem::Finding(_) => "finding",
             ChangedItem::Check(_) => "check",
+            ChangedItem::Cause(_) => "cause",
         };
         picture
             .changes
@@ -249,7 +250,11 @@ fn each_change_is_one_revision_and_no_change_shares_the_snapshot() {
     fixture.raise(2);
     assert_eq!(
         fixture.next(&facts, 2),
-        [(103, Modified, "drive"), (104, Added, "finding")]
+        [
+            (103, Modified, "drive"),
+            (104, Added, "finding"),
+            (105, Added, "cause")
+        ]
     );
     assert!(
         Arc::ptr_eq(
@@ -262,11 +267,15 @@ fn each_change_is_one_revision_and_no_change_shares_the_snapshot() {
     fixture.judge(Verdict::Clear, 3);
     assert_eq!(
         fixture.next(&facts, 3),
-        [(105, Modified, "drive"), (106, Removed, "finding")]
+        [
+            (106, Modified, "drive"),
+            (107, Removed, "finding"),
+            (108, Removed, "cause")
+        ]
     );
     assert_eq!(fixture.last.history.len(), 1);
     facts.volumes.clear();
-    assert_eq!(fixture.next(&facts, 4), [(107, Removed, "volume")]);
+    assert_eq!(fixture.next(&facts, 4), [(109, Removed, "volume")]);
 }
 
 #[test]

@@ -424,19 +424,20 @@ async fn a_watcher_resumes_after_its_revision_or_gets_a_full_snapshot() {
                 .iter()
                 .map(|change| change.revision)
                 .collect::<Vec<_>>(),
-            [begin.revision + 1]
+            [begin.revision + 1, begin.revision + 2],
+            "a finding and its cause"
         ),
         other => panic!("{other:?}"),
     }
     owner.stop_array("md1").await;
     assert_eq!(
         subscription.changes.recv().await.unwrap().revision,
-        begin.revision + 2
+        begin.revision + 3
     );
     for unknown in [None, Some(0), Some(begin.revision - 1), Some(u64::MAX)] {
         let start = owner.handles.handle.subscribe(unknown).await.unwrap().start;
         assert!(
-            matches!(&start, SubscriptionStart::Snapshot(snapshot) if snapshot.revision == begin.revision + 2),
+            matches!(&start, SubscriptionStart::Snapshot(snapshot) if snapshot.revision == begin.revision + 4),
             "{start:?}"
         );
     }

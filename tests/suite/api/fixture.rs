@@ -337,6 +337,8 @@ impl Owner {
             (ChangedItem::Finding(it), ChangeKind::Removed) => {
                 drop(snapshot.findings.remove(&it.id))
             }
+            (ChangedItem::Cause(it), ChangeKind::Removed) => drop(snapshot.causes.remove(&it.id)),
+            (ChangedItem::Cause(it), _) => drop(snapshot.causes.insert(it.id.clone(), it.clone())),
             (ChangedItem::Check(it), ChangeKind::Removed) => drop(snapshot.checks.remove(&it.id)),
             (ChangedItem::Check(it), _) => drop(snapshot.checks.insert(it.id.clone(), it.clone())),
             (ChangedItem::Finding(it), _) => {

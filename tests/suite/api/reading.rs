@@ -6,8 +6,9 @@ use std::sync::Arc;
 use diskvitals::api::wire;
 use diskvitals::api::wire::admin_client::AdminClient;
 use diskvitals::api::wire::inventory_client::InventoryClient;
+use diskvitals::model::cause::{Cause, CauseKind, Hit, HitKind};
 use diskvitals::model::finding::{Severity, Subject};
-use diskvitals::model::ids::DriveId;
+use diskvitals::model::ids::{CauseId, DriveId};
 use diskvitals::model::reason::Reason;
 use diskvitals::model::source_update::SourceRequest;
 use diskvitals::state::handle::{ChangeKind, ChangedItem};
@@ -136,6 +137,56 @@ async fn findings_are_sorted_worst_first_with_stable_pages() {
             };
             let page = client.list_findings(request).await.unwrap().into_inner();
             paged.extend(page.findings);
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(paged, whole);
+    }
+}
+
+#[tokio::test]
+async fn causes_are_sorted_worst_first_with_stable_pages_and_bounded_hits() {
+    let mut picture = snapshot(0);
+    for n in 0..50u32 {
+        let severity = [Severity::Info, Severity::Suspect, Severity::Bad][n as usize % 3];
+        let hits = (0..n * 10).map(|hit| Hit {
+            kind: HitKind::Mount,
+            name: format!("/srv/a b {hit}"),
+            volume: None,
+            covered: false,
+            reasons: Vec::new(),
+        });
+        let cause = Cause {
+            id: CauseId::known(format!("device:sd{n}")),
+            kind: CauseKind::Device,
+            subject: Subject::Device(format!("md{n}")),
+            name: format!("md {n}"),
+            severity,
+            counted: n % 5 > 0,
+            hits: hits.collect(),
+            ..Cause::default()
+        };
+        picture.causes.insert(cause.id.clone(), Arc::new(cause));
+    }
+    let served = Served::start(picture).await;
+    let mut client = inventory(&served).await;
+    let whole = served.client().await.causes().await.unwrap();
+    let whole = whole.expect("this daemon knows causes").causes;
+    assert!(whole.is_sorted_by_key(|cause| (!cause.counted, -cause.severity)));
+    assert_eq!(whole.len(), 50);
+    let last = whole.iter().find(|cause| cause.name == "md 49").unwrap();
+    assert_eq!((last.hits.len(), last.more_hits), (256, 490 - 256));
+    for page_size in [1, 2, 7, 49, 50] {
+        let (mut paged, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let request = wire::ListCausesRequest {
+                page_size,
+                page_token,
+            };
+            let page = client.list_causes(request).await.unwrap().into_inner();
+            paged.extend(page.causes);
             page_token = page.next_page_token;
             if page_token.is_empty() {
                 break;

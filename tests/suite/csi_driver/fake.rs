@@ -229,6 +229,13 @@ impl Inventory for Service {
         Err(Status::unimplemented("not asked"))
     }
 
+    async fn list_causes(
+        &self,
+        _: Request<wire::ListCausesRequest>,
+    ) -> Result<Response<wire::ListCausesResponse>, Status> {
+        Err(Status::unimplemented("not asked"))
+    }
+
     async fn explain(
         &self,
         _: Request<wire::ExplainRequest>,

@@ -40,6 +40,47 @@ fn steps(mut values: Vec<u64>) -> Vec<u64> {
 }
 
 #[test]
+fn the_cause_of_a_finding_has_its_number_and_its_growth_of_today() {
+    let (host, daemon, _) = Host::with_pending_sectors(OFTEN);
+    let pending = |daemon: &super::host::Daemon| {
+        let status = daemon.ask(&["status"]).ok()?;
+        let cause = status["causes"].as_array()?.first()?.clone();
+        let findings = cause["findings"].as_array()?.clone();
+        let finding = findings
+            .into_iter()
+            .find(|finding| finding["reason"] == "PendingSectors")?;
+        Some((cause, finding))
+    };
+    let (cause, finding) = daemon.until("there is a cause", pending);
+    assert_eq!(
+        (&cause["name"], &cause["kind"]),
+        (&"sda".into(), &"KIND_DRIVE".into()),
+        "{cause:#}"
+    );
+    // The first reading is no growth.
+    assert_eq!(
+        (&finding["figure"], &finding["grownToday"]),
+        (&"8".into(), &"0".into())
+    );
+    let more = Ata {
+        pending: 24,
+        ..sata()
+    };
+    host.smartctl
+        .set_response("/dev/sda", &more.response())
+        .expect("written");
+    daemon.until("the growth is known", |daemon| {
+        let (_, finding) = pending(daemon)?;
+        (finding["figure"] == "24" && finding["grownToday"] == "16").then_some(())
+    });
+    assert!(
+        daemon
+            .text(&["status"])
+            .contains("PendingSectors (24, +16 today)")
+    );
+}
+
+#[test]
 fn pending_sectors_that_are_reallocated_are_reported_with_their_growth() {
     let host = Host::new(OFTEN);
     let daemon = host.started();

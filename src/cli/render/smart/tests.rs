@@ -106,14 +106,13 @@ fn drive(smart: wire::Smart) -> wire::Drive {
 #[test]
 fn a_drive_shows_its_values_and_their_changes() {
     insta::assert_snapshot!(smart::section(&drive(smart_response()), &screen(Some(100))), @r#"
-
     SMART
     state            answered 2 min ago
     self-assessment  passed
     temperature      36 °C
     powered on       29798 h (3.4 years), 120 power cycles
-    wear             3 % used (1 % more than 3 days ago, last changed 1 day ago)
-    pending          269 (12 more than 3 days ago, last changed 2 h ago)
+    wear             3 % used (1 % more than at 2026-02-26 12:00:00, last changed 2026-02-28 12:00:00)
+    pending          269 (12 more than at 2026-02-26 12:00:00, last changed 2 h ago)
     reallocated      4 (unchanged since 2026-02-26 12:00:00)
     at zero          CRC errors, reported uncorrectable
     self-tests       one runs, 70 % remain
@@ -165,7 +164,7 @@ fn an_old_answer_is_shown_with_its_age() {
     ];
     insta::assert_snapshot!(lines.join("\n"), @r#"
     state  not polled yet
-    state  asleep (STANDBY), not woken; the values below are from 1 day ago
+    state  asleep (STANDBY), not woken; the values below are from 2026-02-28 11:00:00
     state  asleep (STANDBY), not woken; it has reported no data yet
     state  not applicable: SMART is switched off in this drive; switch it on: smartctl -s on DEVICE
     state  polled without success 1 min ago: Permission denied; the values below are from 2 h ago

@@ -34,6 +34,7 @@ fn finding(
         subject: Some(wire::Subject {
             kind: kind.into(),
             id: subject.into(),
+            ..Default::default()
         }),
         severity: severity.into(),
         status: wire::FindingStatus::Degraded.into(),

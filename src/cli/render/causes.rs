@@ -1,0 +1,248 @@
+//! Causes: a block each, the names that people know first. BAD takes four lines on a wide screen,
+//! others two.
+
+use crate::api::wire;
+use crate::api::wire::cause::Kind;
+use crate::api::wire::cause_hit::Kind as HitKind;
+use crate::cli::render::findings::message_about;
+use crate::cli::render::{shortened, slot_name, wrapped};
+use crate::cli::screen::{Screen, Tone, escape_control, severity_word};
+
+/// A name takes at most this share of a line.
+const NAME_SHARE: usize = 2;
+const INDENT: &str = "    ";
+/// Below this width an action is broken into lines instead of being cut.
+const NARROW: u16 = 60;
+
+pub(crate) fn block(cause: &wire::Cause, screen: &Screen) -> String {
+    let (mut text, hidden) = heading(cause, screen);
+    // A notice hits nothing, and a mount hits itself.
+    let has_message = matches!(cause.kind(), Kind::Mount | Kind::Device)
+        || cause.severity() == wire::Severity::Info;
+    let second = match hits(cause, screen) {
+        Some(hits) if !has_message => hits,
+        _ if has_message => {
+            let message = message_about(&cause.message, cause.subject.as_ref(), screen);
+            one_line(&message, screen)
+        }
+        _ => one_line(&cause.action, screen),
+    };
+    text.push_str(&second);
+    if is_urgent(cause) {
+        if has_message || !cause.hits.is_empty() {
+            text.push_str(&one_line(&cause.action, screen));
+        }
+        let mut command = format!("  diskvitals explain {}", escape_control(&cause.explain));
+        if !hidden.is_empty() {
+            // A shell takes the rest as a comment.
+            command.push_str("  # also ");
+            let limit = screen.width.map_or(usize::MAX, usize::from);
+            let room = limit.saturating_sub(command.chars().count());
+            command.push_str(&fitting(&hidden, room));
+        }
+        text.push_str(&format!("{}\n", screen.paint(Tone::Faint, command)));
+    }
+    text
+}
+
+pub(crate) fn is_urgent(cause: &wire::Cause) -> bool {
+    cause.counted && cause.severity() == wire::Severity::Bad
+}
+
+/// `sda  slot 00  MODEL  SERIAL  BAD  SmartFailing, PendingSectors (24, +8 today)`. Without enough room
+/// the model is left out first, then the last reasons, which are returned; on a narrow screen the line
+/// is broken instead.
+fn heading(cause: &wire::Cause, screen: &Screen) -> (String, Vec<String>) {
+    let (word, tone) = match (cause.counted, cause.severity()) {
+        (true, severity) => severity_word(severity),
+        (false, _) if cause.findings.iter().all(|finding| finding.acknowledged) => {
+            ("acked", Tone::Faint)
+        }
+        (false, _) => ("maintenance", Tone::Faint),
+    };
+    let limit = screen.width.map_or(usize::MAX, usize::from);
+    let short = |text: &str| shortened(text, limit / NAME_SHARE);
+    let slot = match slot_name(&cause.slot) {
+        "" => String::new(),
+        slot => format!("slot {}", short(slot)),
+    };
+    let mut parts = vec![
+        (short(&cause.name), Tone::Strong),
+        (slot, Tone::Plain),
+        (short(&cause.model), Tone::Plain),
+        (short(&cause.serial), Tone::Plain),
+        (
+            shortened(&cause.detail, limit.saturating_sub(INDENT.len())),
+            Tone::Plain,
+        ),
+        (word.to_owned(), tone),
+    ];
+    let reasons = reasons(cause);
+    let all_reasons = reasons.join(", ");
+    if width(&parts) + 2 + all_reasons.chars().count() > limit {
+        parts[2].0.clear();
+    }
+    let mut text = joined(&parts, screen);
+    let room = limit.saturating_sub(width(&parts) + 2);
+    if all_reasons.chars().count() <= room {
+        return (format!("{text}  {all_reasons}\n"), Vec::new());
+    }
+    if limit < usize::from(NARROW) {
+        text.push('\n');
+        text.push_str(&wrapped(&all_reasons, INDENT, screen));
+        return (text, Vec::new());
+    }
+    let room = match room >= limit / 3 {
+        true => {
+            text.push_str("  ");
+            room
+        }
+        false => {
+            text.push_str(&format!("\n{INDENT}"));
+            limit - INDENT.len()
+        }
+    };
+    // The last line of an urgent one has the others.
+    let reserved = if is_urgent(cause) { 0 } else { MORE.len() };
+    let (shown, hidden) = reasons.split_at(count_fitting(&reasons, room, reserved));
+    text.push_str(&shown.join(", "));
+    if !hidden.is_empty() && !is_urgent(cause) {
+        text.push_str(&format!(", +{} more", hidden.len()));
+    }
+    (text + "\n", hidden.to_vec())
+}
+
+fn width(parts: &[(String, Tone)]) -> usize {
+    let shown = parts.iter().filter(|(text, _)| !text.is_empty());
+    let widths = shown.map(|(text, _)| text.chars().count() + 2);
+    widths.sum::<usize>().saturating_sub(2)
+}
+
+/// The parts on one line; on several, where the screen is too narrow.
+fn joined(parts: &[(String, Tone)], screen: &Screen) -> String {
+    let limit = screen.width.map_or(usize::MAX, usize::from);
+    let (mut lines, mut used) = (String::new(), 0);
+    for (text, tone) in parts.iter().filter(|(text, _)| !text.is_empty()) {
+        let length = text.chars().count();
+        if used > 0 && used + 2 + length > limit {
+            lines.push_str(&format!("\n{INDENT}"));
+            used = INDENT.len();
+        } else if used > 0 {
+            lines.push_str("  ");
+            used += 2;
+        }
+        lines.push_str(&screen.paint(*tone, text));
+        used += length;
+    }
+    lines
+}
+
+const MORE: &str = ", +10 more";
+
+/// How many of the reasons fit, with some space after them unless these are all; at least one.
+fn count_fitting(reasons: &[String], room: usize, reserved: usize) -> usize {
+    let mut used = 0;
+    for (at, reason) in reasons.iter().enumerate() {
+        used += reason.chars().count() + if at > 0 { 2 } else { 0 };
+        let others = match at + 1 == reasons.len() {
+            true => 0,
+            false => reserved,
+        };
+        if at > 0 && used + others > room {
+            return at;
+        }
+    }
+    reasons.len()
+}
+
+/// The first reasons, and the number of the others.
+fn fitting(reasons: &[String], room: usize) -> String {
+    let (shown, hidden) = reasons.split_at(count_fitting(reasons, room, MORE.len()));
+    match hidden.len() {
+        0 => shown.join(", "),
+        more => format!("{}, +{more} more", shown.join(", ")),
+    }
+}
+
+/// Each reason once, with its number; escaped.
+pub(crate) fn reasons(cause: &wire::Cause) -> Vec<String> {
+    let mut shown: Vec<&str> = Vec::new();
+    let mut texts = Vec::new();
+    for finding in &cause.findings {
+        if shown.contains(&finding.reason.as_str()) {
+            continue;
+        }
+        shown.push(&finding.reason);
+        let grown = (finding.grown_today > 0).then(|| format!("+{} today", finding.grown_today));
+        let figures: Vec<String> = Some(finding.figure.clone())
+            .filter(|figure| !figure.is_empty())
+            .into_iter()
+            .chain(grown)
+            .collect();
+        let reason = escape_control(&finding.reason);
+        texts.push(match figures.is_empty() {
+            true => reason,
+            false => format!("{reason} ({})", escape_control(&figures.join(", "))),
+        });
+    }
+    texts
+}
+
+/// `hits /  /srv/bay0  pod db/mysql-0; covered: /home`, as many as fit on the line.
+fn hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
+    let limit = screen.width.map_or(usize::MAX, usize::from);
+    let (mut line, mut shown, mut covered) = (String::new(), 0, false);
+    for (at, hit) in cause.hits.iter().enumerate() {
+        let before = match (line.is_empty(), hit.covered && !covered) {
+            (true, false) => "  hits ",
+            (true, true) => "  covered by redundancy: ",
+            (false, true) => "; covered: ",
+            (false, false) => "  ",
+        };
+        let name = hit_name(hit, limit);
+        // Space for the number of those that do not fit.
+        let reserved = match at + 1 == cause.hits.len() && cause.more_hits == 0 {
+            true => 0,
+            false => "  +1000 more".len(),
+        };
+        let room = limit.saturating_sub(line.chars().count() + reserved);
+        if shown > 0 && before.chars().count() + name.chars().count() > room {
+            break;
+        }
+        line.push_str(before);
+        line.push_str(&name);
+        covered |= hit.covered;
+        shown += 1;
+    }
+    let more = cause.hits.len() as u64 - shown + cause.more_hits;
+    if more > 0 {
+        line.push_str(&format!("  +{more} more"));
+    }
+    (shown > 0).then(|| line + "\n")
+}
+
+fn hit_name(hit: &wire::CauseHit, limit: usize) -> String {
+    let name = shortened(&hit.name, limit / NAME_SHARE);
+    let kind = match hit.kind() {
+        HitKind::Pod => "pod ",
+        HitKind::Pv => "pv ",
+        HitKind::Swap => "swap on ",
+        HitKind::Mount | HitKind::Device | HitKind::Unspecified => "",
+    };
+    match hit.reasons.is_empty() {
+        true => format!("{kind}{name}"),
+        false => format!("{kind}{name} ({})", escape_control(&hit.reasons.join(", "))),
+    }
+}
+
+/// On a wide screen one line, cut if it must be: `explain` has the whole text.
+fn one_line(text: &str, screen: &Screen) -> String {
+    let text = screen.local_times(text);
+    match screen.width {
+        Some(width) if width >= NARROW => {
+            format!("  {}\n", shortened(&text, usize::from(width) - 2))
+        }
+        Some(_) => wrapped(&text, "  ", screen),
+        None => format!("  {}\n", escape_control(&text)),
+    }
+}

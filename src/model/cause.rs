@@ -1,0 +1,435 @@
+//! Active findings grouped by their cause: the drive, array, pool, other device or mount that has the
+//! problem. Pure.
+//!
+//! In: a snapshot, and the states of its layers. Out: one `Cause` for each, with its findings, what
+//! follows from it, and the mounts and pods that it hits. Every active finding is in at least one
+//! cause. Judgement does not belong here: `assess` has decided severities, `ledger` what follows from
+//! the failure of a drive.
+
+mod describe;
+mod figures;
+mod hits;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::model::advice::{self, Action};
+use crate::model::assess::shares_controller;
+use crate::model::block::{BtrfsFs, LayerState};
+use crate::model::facts::LayerFacts;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::ids::{CauseId, DriveId, FindingId, VolumeId};
+use crate::model::label;
+use crate::model::reason::Reason;
+use crate::model::snapshot::{Drive, Snapshot, Volume};
+
+/// States of md and dm devices by kernel name.
+pub(crate) type Layers = BTreeMap<String, LayerFacts>;
+
+/// Ordered: among equally severe causes, what is below comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CauseKind {
+    Drive,
+    Array,
+    Pool,
+    /// Any other block device: multipath, a partition without a volume.
+    Device,
+    /// A filesystem or a CSI volume.
+    Mount,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    pub id: CauseId,
+    pub kind: CauseKind,
+    pub subject: Subject,
+    /// As people call it: `sda`, `md127`, `vg/pool`, `/srv`.
+    pub name: String,
+    /// `raid1, 1 of 2 devices`, `ext4 on vg/home`; empty for a drive.
+    pub detail: String,
+    /// Of a drive; otherwise empty.
+    pub slot: String,
+    pub model: String,
+    pub serial: String,
+    /// The worst of its findings that count; of all, if none counts.
+    pub severity: Severity,
+    /// False if all its findings are acknowledged, or the drive is under maintenance.
+    pub counted: bool,
+    pub since: Timestamp,
+    /// Findings of the cause itself, worst first.
+    pub findings: Vec<CauseFinding>,
+    /// Findings of volumes that follow from it, worst first.
+    pub consequences: Vec<CauseFinding>,
+    /// What is on it, unprotected first.
+    pub hits: Vec<Hit>,
+    /// The message of the worst finding.
+    pub message: String,
+    /// What to do, in one sentence or two.
+    pub action: String,
+    /// The name that `diskvitals explain` takes.
+    pub explain: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CauseFinding {
+    pub id: FindingId,
+    pub subject: Subject,
+    pub reason: Reason,
+    pub severity: Severity,
+    pub acknowledged: bool,
+    /// The number behind the finding: `24`, `97 %`, `61 °C`; empty if it has none.
+    pub figure: String,
+    /// By how much its counter has grown within a day of the last reading; 0: not, or not known.
+    pub grown_today: u64,
+}
+
+/// One name of something on a cause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    pub kind: HitKind,
+    pub name: String,
+    /// None for swap.
+    pub volume: Option<VolumeId>,
+    /// Redundancy keeps it intact without the cause.
+    pub covered: bool,
+    /// What follows there, `DriveFailing` left out.
+    pub reasons: Vec<Reason>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HitKind {
+    Mount,
+    Pod,
+    /// A PersistentVolume whose pods are not known.
+    Pv,
+    /// Anything else that carries a volume.
+    Device,
+    Swap,
+}
+
+/// Sort key of a cause in a list: those that count first, worst first. The id makes it unique.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CauseRank {
+    pub group: u8,
+    pub severity: u8,
+    pub kind: u8,
+    pub name: String,
+    pub id: String,
+}
+
+impl Cause {
+    pub(crate) fn rank(&self) -> CauseRank {
+        let name = match &self.subject {
+            // A missing drive keeps its place.
+            Subject::Drive(_) => self.name.strip_prefix("was ").unwrap_or(&self.name),
+            _ => &self.name,
+        };
+        CauseRank {
+            group: u8::from(!self.counted),
+            severity: u8::MAX - self.severity as u8,
+            kind: self.kind as u8,
+            name: label::sort_key(name),
+            id: self.id.to_string(),
+        }
+    }
+
+    fn all_findings(&self) -> impl Iterator<Item = &CauseFinding> {
+        self.findings.iter().chain(&self.consequences)
+    }
+
+    pub(crate) fn contains(&self, finding: &FindingId) -> bool {
+        self.all_findings().any(|it| it.id == *finding)
+    }
+}
+
+/// What a finding comes from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Origin {
+    Drive(DriveId),
+    /// Kernel name.
+    Array(String),
+    /// A btrfs over several devices, by UUID.
+    Btrfs(String),
+    Pool(String),
+    Device(String),
+    Volume(VolumeId),
+}
+
+#[derive(Default)]
+struct Group<'a> {
+    own: Vec<&'a Finding>,
+    consequences: Vec<&'a Finding>,
+}
+
+/// All causes of the snapshot's active findings.
+pub(crate) fn group(
+    snapshot: &Snapshot,
+    layers: &Layers,
+    now: Timestamp,
+) -> BTreeMap<CauseId, Cause> {
+    if snapshot.findings.is_empty() {
+        return BTreeMap::new();
+    }
+    let grouping = Grouping {
+        snapshot,
+        layers,
+        now,
+    };
+    let mut groups: BTreeMap<Origin, Group> = BTreeMap::new();
+    for finding in snapshot.findings.values().map(Arc::as_ref) {
+        let (origins, follows) = grouping.origins(finding);
+        for origin in origins {
+            let group = groups.entry(origin).or_default();
+            match follows {
+                true => group.consequences.push(finding),
+                false => group.own.push(finding),
+            }
+        }
+    }
+    let causes = groups.iter().map(|(origin, group)| {
+        let cause = grouping.cause(origin, group);
+        (cause.id.clone(), cause)
+    });
+    causes.collect()
+}
+
+struct Grouping<'a> {
+    snapshot: &'a Snapshot,
+    layers: &'a Layers,
+    now: Timestamp,
+}
+
+impl<'a> Grouping<'a> {
+    /// The origins of a finding, and whether it is a consequence there.
+    fn origins(&self, finding: &Finding) -> (Vec<Origin>, bool) {
+        let id = match &finding.subject {
+            Subject::Drive(id) => return (vec![Origin::Drive(id.clone())], false),
+            Subject::Device(name) => return (vec![self.device_origin(name)], false),
+            Subject::Volume(id) => id,
+        };
+        let Some(volume) = self.snapshot.volumes.get(id) else {
+            return (vec![Origin::Volume(id.clone())], false);
+        };
+        let follows = finding.reason == Reason::DriveFailing || self.follows_drive(volume, finding);
+        let drives = match follows {
+            true => self.worst_drives(volume),
+            false => Vec::new(),
+        };
+        let layers = self.layer_origins(volume, finding.reason);
+        // An array that lacks a drive has its own cause only if that drive is not known.
+        let lacks_drive = |id: &DriveId| {
+            self.own_findings(id).any(|it| {
+                matches!(
+                    it.reason,
+                    Reason::DriveMissing | Reason::DriveOffline | Reason::RaidMemberFailed
+                )
+            })
+        };
+        if !layers.is_empty() && !drives.iter().any(lacks_drive) {
+            return (layers, false);
+        }
+        if drives.is_empty() {
+            return (vec![Origin::Volume(id.clone())], false);
+        }
+        (drives.into_iter().map(Origin::Drive).collect(), true)
+    }
+
+    /// Whether DriveFailing announces the finding, or the finding announces DriveFailing.
+    fn follows_drive(&self, volume: &Volume, finding: &Finding) -> bool {
+        let leader = finding.follows.as_ref().unwrap_or(&finding.id);
+        let mut others = volume
+            .findings
+            .iter()
+            .filter_map(|id| self.snapshot.findings.get(id));
+        others.any(|other| {
+            other.reason == Reason::DriveFailing
+                && (other.id == *leader || other.follows.as_ref() == Some(leader))
+        })
+    }
+
+    /// The adverse findings of a drive.
+    fn own_findings(&self, drive: &DriveId) -> impl Iterator<Item = &'a Finding> {
+        let findings = &self.snapshot.findings;
+        let drive = self.snapshot.drives.get(drive);
+        drive
+            .into_iter()
+            .flat_map(|drive| &drive.findings)
+            .filter_map(|id| findings.get(id).map(Arc::as_ref))
+            .filter(|finding| finding.severity > Severity::Info)
+    }
+
+    /// Those of the failing drives below the volume that are as bad as the worst of them.
+    fn worst_drives(&self, volume: &Volume) -> Vec<DriveId> {
+        let of_volume = || {
+            let ids = volume.facts.drive_ids.iter();
+            ids.filter_map(|id| Some(&self.snapshot.drives.get(id)?.facts))
+        };
+        let below = |id: &DriveId, drive: &Drive| {
+            volume.facts.drive_ids.contains(id) || shares_controller(&drive.facts, of_volume())
+        };
+        let drives = self.snapshot.drives.iter();
+        let failing: Vec<(Severity, &DriveId)> = drives
+            .filter(|(_, drive)| !drive.findings.is_empty())
+            .filter(|(id, drive)| below(id, drive))
+            .filter_map(|(id, _)| {
+                let worst = self.own_findings(id).map(|finding| finding.severity).max();
+                Some((worst?, id))
+            })
+            .collect();
+        let worst = failing.iter().map(|(severity, _)| *severity).max();
+        let failing = failing
+            .into_iter()
+            .filter(|(severity, _)| Some(*severity) == worst);
+        failing.map(|(_, id)| id.clone()).collect()
+    }
+
+    fn layer_state(&self, name: &str) -> Option<&'a LayerState> {
+        self.layers.get(name)?.state.last_known()
+    }
+
+    fn device_origin(&self, name: &str) -> Origin {
+        let name = name.to_owned();
+        match self.layer_state(&name) {
+            Some(LayerState::Md(_) | LayerState::DmRaid { .. }) => Origin::Array(name),
+            Some(LayerState::Thin(_)) => Origin::Pool(name),
+            _ => Origin::Device(name),
+        }
+    }
+
+    fn btrfs_of(&self, volume: &Volume) -> Option<&'a BtrfsFs> {
+        self.snapshot
+            .inventory
+            .btrfs_of(volume.facts.device.as_ref()?)
+    }
+
+    /// The arrays, pools and multipath devices below the volume that a finding of this reason is
+    /// about: those in a bad state; without one, the state was read earlier, and all of the kind.
+    fn layer_origins(&self, volume: &Volume, reason: Reason) -> Vec<Origin> {
+        let kind_of: fn(&LayerState) -> bool = match reason {
+            Reason::RaidDegraded => {
+                |state| matches!(state, LayerState::Md(_) | LayerState::DmRaid { .. })
+            }
+            Reason::ThinPoolFull => |state| matches!(state, LayerState::Thin(_)),
+            Reason::PathsDegraded => |state| matches!(state, LayerState::Multipath(_)),
+            _ => return Vec::new(),
+        };
+        if reason == Reason::RaidDegraded
+            && let Some(fs) = self.btrfs_of(volume)
+            && fs.missing_devices > 0
+        {
+            return vec![Origin::Btrfs(fs.uuid.clone())];
+        }
+        let names = volume.facts.devices.iter();
+        let of_kind: Vec<(&String, &LayerState)> = names
+            .filter_map(|name| Some((name, self.layer_state(name)?)))
+            .filter(|(_, state)| kind_of(state))
+            .collect();
+        let is_bad = |(_, state): &&(&String, &LayerState)| figures::is_bad(state);
+        let bad: Vec<_> = of_kind.iter().filter(is_bad).collect();
+        let shown = match bad.is_empty() {
+            true => of_kind.iter().collect(),
+            false => bad,
+        };
+        shown
+            .into_iter()
+            .map(|(name, _)| self.device_origin(name))
+            .collect()
+    }
+
+    fn cause(&self, origin: &Origin, group: &Group) -> Cause {
+        let mut own = group.own.clone();
+        let mut consequences = group.consequences.clone();
+        for findings in [&mut own, &mut consequences] {
+            findings.sort_by(|a, b| {
+                (b.severity, b.status, a.reason, &a.subject)
+                    .cmp(&(a.severity, a.status, b.reason, &b.subject))
+                    .then_with(|| a.id.cmp(&b.id))
+            });
+        }
+        let is_maintained = |finding: &Finding| matches!(&finding.subject, Subject::Drive(id) if self.snapshot.drives.get(id).is_some_and(|drive| drive.maintenance));
+        let all = || own.iter().chain(&consequences);
+        let counts =
+            |finding: &&&Finding| finding.acknowledged.is_none() && !is_maintained(finding);
+        let counted = all().filter(counts).map(|finding| finding.severity).max();
+        let any = all().map(|finding| finding.severity).max();
+        let first = own.first().or(consequences.first());
+        let entries = |findings: &[&Finding]| -> Vec<CauseFinding> {
+            let findings = findings.iter().map(|it| self.cause_finding(it));
+            let mut entries: Vec<CauseFinding> = findings.collect();
+            // What grows comes first.
+            entries.sort_by_key(|it| std::cmp::Reverse((it.severity, it.grown_today > 0)));
+            entries
+        };
+        let mut cause = Cause {
+            severity: counted.or(any).unwrap_or(Severity::Info),
+            counted: counted.is_some(),
+            since: own
+                .iter()
+                .map(|finding| finding.since)
+                .min()
+                .unwrap_or(self.now),
+            // One array has one finding for each of its volumes.
+            message: first
+                .map(|finding| finding.message.clone())
+                .unwrap_or_default(),
+            action: first
+                .map(|finding| finding.reason.action().to_owned())
+                .unwrap_or_default(),
+            findings: entries(&own),
+            consequences: entries(&consequences),
+            ..self.described(origin)
+        };
+        if let Origin::Drive(id) = origin
+            && let Some(drive) = self.snapshot.drives.get(id)
+            && let Some(advice) = advice::advise(self.snapshot, drive)
+            // The text of the reason is more exact than that.
+            && advice.action != Action::Watch
+        {
+            cause.action = advice.to_do;
+        }
+        cause.hits = self.hits(origin, &cause);
+        cause
+    }
+
+    fn cause_finding(&self, finding: &Finding) -> CauseFinding {
+        let (figure, grown_today) = figures::of_finding(self.snapshot, finding, self.now);
+        CauseFinding {
+            id: finding.id.clone(),
+            subject: finding.subject.clone(),
+            reason: finding.reason,
+            severity: finding.severity,
+            acknowledged: finding.acknowledged.is_some(),
+            figure,
+            grown_today,
+        }
+    }
+}
+
+/// Without findings, about nothing.
+impl Default for Cause {
+    fn default() -> Self {
+        Cause {
+            id: CauseId::default(),
+            kind: CauseKind::Device,
+            subject: Subject::Device(String::new()),
+            name: String::new(),
+            detail: String::new(),
+            slot: String::new(),
+            model: String::new(),
+            serial: String::new(),
+            severity: Severity::Info,
+            counted: false,
+            since: Timestamp::UNIX_EPOCH,
+            findings: Vec::new(),
+            consequences: Vec::new(),
+            hits: Vec::new(),
+            message: String::new(),
+            action: String::new(),
+            explain: String::new(),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The names of a cause, as people know them.
+
+use crate::model::cause::{Cause, CauseKind, Grouping, Origin, figures};
+use crate::model::finding::Subject;
+use crate::model::ids::{CauseId, DriveId, VolumeId};
+use crate::model::label;
+use crate::model::snapshot::{Presence, Volume};
+
+impl Grouping<'_> {
+    /// The cause with its names, and without findings.
+    pub(super) fn described(&self, origin: &Origin) -> Cause {
+        let inventory = &self.snapshot.inventory;
+        let device = |kind, prefix: &str, name: &str| {
+            let label = label::device(inventory, name);
+            Cause {
+                detail: self
+                    .layer_state(name)
+                    .map(figures::layer)
+                    .unwrap_or_default(),
+                explain: name.to_owned(),
+                ..named(kind, prefix, Subject::Device(name.to_owned()), label)
+            }
+        };
+        match origin {
+            Origin::Array(name) => device(CauseKind::Array, "array", name),
+            Origin::Pool(name) => device(CauseKind::Pool, "pool", name),
+            Origin::Device(name) => device(CauseKind::Device, "device", name),
+            Origin::Drive(id) => self.described_drive(id),
+            Origin::Volume(id) => self.described_volume(id),
+            Origin::Btrfs(uuid) => {
+                let fs = inventory.btrfs.iter().find(|fs| fs.uuid == *uuid);
+                let member = fs.and_then(|fs| fs.devices.first());
+                let label = fs.and_then(|fs| fs.label.as_deref()).unwrap_or(uuid);
+                let subject = Subject::Device(member.cloned().unwrap_or_default());
+                Cause {
+                    id: CauseId::new("array", uuid),
+                    detail: fs.map(figures::btrfs).unwrap_or_default(),
+                    explain: member.cloned().unwrap_or_default(),
+                    ..named(CauseKind::Array, "array", subject, format!("btrfs {label}"))
+                }
+            }
+        }
+    }
+
+    fn described_drive(&self, id: &DriveId) -> Cause {
+        let subject = Subject::Drive(id.clone());
+        let name = label::subject(self.snapshot, &subject);
+        let cause = Cause {
+            id: CauseId::new("drive", id.as_str()),
+            explain: id.to_string(),
+            ..named(CauseKind::Drive, "drive", subject, name)
+        };
+        let Some(drive) = self.snapshot.drives.get(id) else {
+            return cause;
+        };
+        let facts = &drive.facts;
+        let text = |value: &Option<String>| value.as_deref().unwrap_or_default().trim().to_owned();
+        let explain = match drive.presence {
+            Presence::Present if !facts.name.is_empty() => facts.name.clone(),
+            _ => id.to_string(),
+        };
+        Cause {
+            slot: text(&facts.location.slot),
+            model: text(&facts.model),
+            serial: text(&facts.serial),
+            explain,
+            ..cause
+        }
+    }
+
+    fn described_volume(&self, id: &VolumeId) -> Cause {
+        let subject = Subject::Volume(id.clone());
+        let name = label::subject(self.snapshot, &subject);
+        let volume = self.snapshot.volumes.get(id);
+        Cause {
+            id: CauseId::new("mount", id.as_str()),
+            detail: volume
+                .map(|volume| self.on_device(volume))
+                .unwrap_or_default(),
+            explain: explain_name(&name, id),
+            ..named(CauseKind::Mount, "mount", subject, name)
+        }
+    }
+
+    /// `ext4 on vg/home`.
+    fn on_device(&self, volume: &Volume) -> String {
+        let facts = &volume.facts;
+        let device = facts.device.as_ref();
+        let device = device.map(|name| label::device(&self.snapshot.inventory, name));
+        let parts = [facts.fs_type.clone(), device];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(" on ")
+    }
+}
+
+fn named(kind: CauseKind, prefix: &str, subject: Subject, name: String) -> Cause {
+    Cause {
+        id: CauseId::new(prefix, &name),
+        kind,
+        subject,
+        name,
+        ..Cause::default()
+    }
+}
+
+/// The volume's name, if a shell takes it as it is; otherwise its id.
+fn explain_name(name: &str, id: &VolumeId) -> String {
+    let name = name.strip_prefix("pod ").unwrap_or(name);
+    let name = name.strip_prefix("pv ").unwrap_or(name);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._:@+-".contains(c);
+    match name.len() <= 200 && name.chars().all(is_plain) {
+        true => name.to_owned(),
+        false => id.to_string(),
+    }
+}

@@ -1,0 +1,147 @@
+//! The numbers behind a cause: counters of drives with their growth, the fill of volumes, the states
+//! of arrays and pools.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::assess::percent;
+use crate::model::block::{BtrfsFs, LayerState};
+use crate::model::finding::{Finding, Subject};
+use crate::model::reason::Reason;
+use crate::model::smart::history::{Metric, Series};
+use crate::model::snapshot::{Snapshot, VolumeUsage};
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+/// The figure of a finding, and the growth of its counter within a day of the last reading. Growth is
+/// unknown (0) if that reading is older than a day.
+pub(super) fn of_finding(snapshot: &Snapshot, finding: &Finding, now: Timestamp) -> (String, u64) {
+    match &finding.subject {
+        Subject::Drive(id) => {
+            let smart = snapshot.drives.get(id).and_then(|it| it.smart.as_ref());
+            let series = smart.map(|smart| &smart.history.series);
+            let (metrics, unit) = metrics(finding.reason);
+            let largest = metrics
+                .iter()
+                .filter_map(|metric| {
+                    let series = series?.get(metric)?;
+                    Some((series.points.last()?.value, series))
+                })
+                .filter(|(value, _)| *value > 0)
+                .max_by_key(|(value, _)| *value);
+            match largest {
+                Some((value, series)) if unit.is_empty() => {
+                    (value.to_string(), grown_today(series, now))
+                }
+                Some((value, _)) => (format!("{value}{unit}"), 0),
+                None => (String::new(), 0),
+            }
+        }
+        Subject::Volume(id) => {
+            let usage = snapshot.volumes.get(id).map(|volume| volume.usage);
+            (fill(usage, finding.reason).unwrap_or_default(), 0)
+        }
+        Subject::Device(_) => (String::new(), 0),
+    }
+}
+
+/// The metrics that a reason is about, and their unit; counters have none.
+fn metrics(reason: Reason) -> (&'static [Metric], &'static str) {
+    match reason {
+        Reason::PendingSectors => (&[Metric::Pending, Metric::OfflineUncorrectable], ""),
+        Reason::ReallocatedSectors => (&[Metric::Reallocated, Metric::GrownDefects], ""),
+        Reason::MediaErrors => (
+            &[
+                Metric::ReportedUncorrectable,
+                Metric::MediaErrors,
+                Metric::UncorrectedErrors,
+            ],
+            "",
+        ),
+        Reason::LinkErrors => (&[Metric::CrcErrors], ""),
+        Reason::WornOut => (&[Metric::WearPercent], " % used"),
+        Reason::SpareLow => (&[Metric::SparePercent], " % left"),
+        Reason::Overheating => (&[Metric::Temperature], " °C"),
+        _ => (&[], ""),
+    }
+}
+
+fn grown_today(series: &Series, now: Timestamp) -> u64 {
+    let Some(last) = series.points.last() else {
+        return 0;
+    };
+    match now.duration_since(last.at) < DAY {
+        true => series.growth(DAY).map_or(0, |growth| growth.by),
+        false => 0,
+    }
+}
+
+fn fill(usage: Option<VolumeUsage>, reason: Reason) -> Option<String> {
+    let Some(VolumeUsage::Mounted { usage, .. }) = usage else {
+        return None;
+    };
+    let (used, available) = match reason {
+        Reason::OutOfSpace => (usage.used_bytes, usage.available_bytes),
+        Reason::OutOfInodes => (usage.used_inodes, usage.available_inodes),
+        _ => return None,
+    };
+    Some(format!(
+        "{} %",
+        percent(used, used.checked_add(available)?)?
+    ))
+}
+
+/// Whether the layer itself is not as it should be.
+pub(super) fn is_bad(state: &LayerState) -> bool {
+    match state {
+        LayerState::Thin(pool) => pool.mode != "rw" || pool.needs_check,
+        LayerState::Multipath(multipath) => {
+            multipath.paths.is_empty() || multipath.paths.iter().any(|path| !path.active)
+        }
+        LayerState::Md(md) => md.degraded > 0 || md.array_state == "inactive",
+        state => state.is_intact() == Some(false),
+    }
+}
+
+/// `raid1, 1 of 2 devices`.
+pub(super) fn layer(state: &LayerState) -> String {
+    match state {
+        LayerState::Md(md) => format!(
+            "{}, {} of {} devices",
+            md.level,
+            md.raid_disks.saturating_sub(md.degraded),
+            md.raid_disks
+        ),
+        LayerState::DmRaid { level, health, .. } => {
+            let live = health.chars().filter(|leg| !"D-".contains(*leg)).count();
+            format!("{level}, {live} of {} legs", health.chars().count())
+        }
+        LayerState::Thin(pool) => {
+            let share = |used, total| {
+                percent(used, total).map_or("unknown".to_owned(), |share| format!("{share} %"))
+            };
+            format!(
+                "data {}, metadata {}",
+                share(pool.data_used, pool.data_total),
+                share(pool.metadata_used, pool.metadata_total)
+            )
+        }
+        LayerState::Multipath(multipath) => {
+            let live = multipath.paths.iter().filter(|path| path.active).count();
+            format!("{live} of {} paths", multipath.paths.len())
+        }
+        LayerState::Linear { .. } | LayerState::Plain => String::new(),
+    }
+}
+
+pub(super) fn btrfs(fs: &BtrfsFs) -> String {
+    let missing = fs.missing_devices as usize;
+    let profiles: std::collections::BTreeSet<&str> = fs
+        .data_profiles
+        .iter()
+        .chain(&fs.metadata_profiles)
+        .map(String::as_str)
+        .collect();
+    let names: Vec<&str> = profiles.into_iter().collect();
+    let (present, all) = (fs.devices.len(), fs.devices.len() + missing);
+    format!("{}, {present} of {all} devices", names.join("+"))
+}

@@ -1,0 +1,126 @@
+//! What a cause hits: mount points, pods, PVs and swap on it, under people's names.
+
+use std::collections::BTreeSet;
+
+use crate::model::assess::shares_controller;
+use crate::model::cause::{Cause, Grouping, Hit, HitKind, Origin};
+use crate::model::finding::{Health, Severity, Subject};
+use crate::model::ids::DriveId;
+use crate::model::label;
+use crate::model::reason::Reason;
+use crate::model::snapshot::{Drive, Volume};
+use crate::model::volume::Impact;
+
+impl Grouping<'_> {
+    pub(super) fn hits(&self, origin: &Origin, cause: &Cause) -> Vec<Hit> {
+        let volumes = self.snapshot.volumes.values();
+        let mut hits: Vec<Hit> = volumes
+            .filter(|volume| self.is_on(volume, origin))
+            .flat_map(|volume| self.names(volume, origin, cause))
+            .collect();
+        if matches!(origin, Origin::Volume(_)) {
+            // The cause has this name itself.
+            hits.retain(|hit| hit.name != cause.name && format!("pod {}", hit.name) != cause.name);
+        }
+        hits.extend(self.swaps(origin));
+        hits.sort_by_cached_key(|hit| {
+            let (calm, name) = (hit.reasons.is_empty(), label::sort_key(&hit.name));
+            (hit.covered, calm, hit.kind, name, hit.name.clone())
+        });
+        hits.dedup_by(|a, b| (a.kind, &a.name) == (b.kind, &b.name));
+        hits
+    }
+
+    fn is_on(&self, volume: &Volume, origin: &Origin) -> bool {
+        let facts = &volume.facts;
+        match origin {
+            Origin::Volume(id) => facts.id == *id,
+            Origin::Array(name) | Origin::Pool(name) | Origin::Device(name) => {
+                facts.devices.contains(name)
+            }
+            Origin::Btrfs(uuid) => self.btrfs_of(volume).is_some_and(|fs| fs.uuid == *uuid),
+            Origin::Drive(id) => self.snapshot.drives.get(id).is_some_and(|drive| {
+                let drives = facts.drive_ids.iter();
+                let drives = drives.filter_map(|id| Some(&self.snapshot.drives.get(id)?.facts));
+                drive.volumes.contains(&facts.id)
+                    || facts.drive_ids.contains(id)
+                    || shares_controller(&drive.facts, drives)
+            }),
+        }
+    }
+
+    fn names(&self, volume: &Volume, origin: &Origin, cause: &Cause) -> Vec<Hit> {
+        let facts = &volume.facts;
+        let reasons: BTreeSet<Reason> = cause
+            .consequences
+            .iter()
+            .filter(|finding| matches!(&finding.subject, Subject::Volume(id) if *id == facts.id))
+            .map(|finding| finding.reason)
+            .filter(|reason| *reason != Reason::DriveFailing)
+            .collect();
+        let covered = match origin {
+            Origin::Drive(id) => self.is_covered(id, volume),
+            Origin::Array(_) | Origin::Btrfs(_) | Origin::Device(_) => {
+                cause.severity < Severity::Bad && volume.health != Health::Bad
+            }
+            Origin::Pool(_) | Origin::Volume(_) => false,
+        };
+        let hit = |kind, name: String| Hit {
+            kind,
+            name,
+            volume: Some(facts.id.clone()),
+            covered,
+            reasons: reasons.iter().copied().collect(),
+        };
+        let mounts = label::host_mounts(facts).map(|path| hit(HitKind::Mount, path.to_string()));
+        let pods = label::pods(facts)
+            .into_iter()
+            .map(|pod| hit(HitKind::Pod, pod));
+        let mut hits: Vec<Hit> = mounts.chain(pods).collect();
+        if hits.is_empty() {
+            hits.push(match &facts.pv {
+                Some(pv) => hit(HitKind::Pv, pv.clone()),
+                None => hit(
+                    HitKind::Device,
+                    label::volume(&self.snapshot.inventory, facts),
+                ),
+            });
+        }
+        hits
+    }
+
+    /// Whether the volume stays intact if the drive fails together with every drive that is BAD.
+    fn is_covered(&self, id: &DriveId, volume: &Volume) -> bool {
+        let is_bad = |drive: &Drive| drive.health == Health::Bad;
+        let fails = |other: &DriveId| {
+            other == id || self.snapshot.drives.get(other).is_some_and(|it| is_bad(it))
+        };
+        match volume.facts.stack.impact(&fails) {
+            Impact::Exposed => false,
+            Impact::Covered => true,
+            // The stack lists only members that carry data: an array has lost the drive already.
+            Impact::None => volume.facts.stack.has_redundancy() && volume.health != Health::Bad,
+        }
+    }
+
+    fn swaps(&self, origin: &Origin) -> Vec<Hit> {
+        let inventory = &self.snapshot.inventory;
+        let is_on = |device: &String| match origin {
+            Origin::Drive(id) => inventory.drives_below(device).contains(id),
+            Origin::Array(name) | Origin::Pool(name) | Origin::Device(name) => {
+                inventory.devices_below(device).contains(name.as_str())
+            }
+            Origin::Btrfs(_) | Origin::Volume(_) => false,
+        };
+        let swaps = inventory.swaps.keys().filter(|device| is_on(device));
+        swaps
+            .map(|device| Hit {
+                kind: HitKind::Swap,
+                name: label::device(inventory, device),
+                volume: None,
+                covered: false,
+                reasons: Vec::new(),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,412 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::block::{BlockDevice, Layer, MdState, ThinPool};
+use crate::model::finding::{Acknowledgement, SeenLevel, Status};
+use crate::model::fixture::*;
+use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor};
+use crate::model::ledger::Ledger;
+use crate::model::observation::Observation;
+use crate::model::smart::history::{Metric, Point, Series, SmartHistory};
+use crate::model::snapshot::NodeState;
+use crate::model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
+use crate::model::source_update::SourceUpdate;
+
+struct Node {
+    world: TestHost,
+    ledger: Ledger,
+    seq: u64,
+}
+
+impl Node {
+    fn new(mut world: TestHost) -> Node {
+        world.read_all(0);
+        Node {
+            world,
+            ledger: Ledger::default(),
+            seq: 0,
+        }
+    }
+
+    fn log(&mut self, class: Class, device: &str, sectors: &[u64], second: i64) {
+        self.seq += 1;
+        let mut event = event(class, device, at(second), sectors);
+        event.seq = self.seq;
+        event.blame = Blame::Yes;
+        let cursor = Cursor {
+            boot_id: "boot".into(),
+            counted_to: Some(self.seq),
+            reread_from: self.seq + 1,
+            lost: 0,
+        };
+        let batch = Batch {
+            cursor,
+            events: vec![event],
+            name_assignments: Vec::new(),
+            is_backlog: false,
+        };
+        self.world.apply(SourceUpdate::KernelLog(batch), second);
+    }
+
+    fn snapshot(&mut self, second: i64) -> Snapshot {
+        let facts = &self.world.facts;
+        let active = self.ledger.severities();
+        let judgements =
+            crate::model::assess::assess(facts, &active, &self.world.policy, at(second));
+        self.ledger.apply(judgements, at(second));
+        let input = SnapshotInput {
+            facts,
+            ledger: &self.ledger,
+            policy: &self.world.policy,
+            node: NodeState::default(),
+            settled: true,
+            now: at(second),
+        };
+        let built = SnapshotBuilder::default().build(&Arc::default(), input);
+        (*built.snapshot).clone()
+    }
+
+    fn causes(&mut self, second: i64) -> Vec<String> {
+        lines(&self.snapshot(second))
+    }
+}
+
+/// `SEVERITY NAME (DETAIL): REASON… > FOLLOWER… | HIT…` of each cause, as lists have them.
+fn lines(snapshot: &Snapshot) -> Vec<String> {
+    let mut causes: Vec<_> = snapshot.causes.values().collect();
+    causes.sort_by_key(|cause| cause.rank());
+    let reasons = |findings: &[CauseFinding]| {
+        let names = findings.iter().map(|finding| finding.reason.name());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let line = |cause: &&Arc<Cause>| {
+        let hits: Vec<String> = cause
+            .hits
+            .iter()
+            .map(|hit| match hit.covered {
+                true => format!("({})", hit.name),
+                false => hit.name.clone(),
+            })
+            .collect();
+        let consequences = reasons(&cause.consequences);
+        format!(
+            "{:?} {} ({}): {} > {consequences} | {}",
+            cause.severity,
+            cause.name,
+            cause.detail,
+            reasons(&cause.findings),
+            hits.join(" ")
+        )
+    };
+    causes.iter().map(line).collect()
+}
+
+fn lv(name: &str, dev: &str, volume: &str, below: &[&str]) -> BlockDevice {
+    let mut lv = dm(name, dev, &format!("vg-{volume}"), "LVM-x", below);
+    if let Layer::Dm {
+        volume_group,
+        logical_volume,
+        ..
+    } = &mut lv.layer
+    {
+        (*volume_group, *logical_volume) = (Some("vg".into()), Some(volume.into()));
+    }
+    lv
+}
+
+/// A mirror md0 of sda and sdb below two logical volumes; sdc is alone.
+fn mirror() -> TestHost {
+    let md = Layer::Md {
+        level: Some("raid1".into()),
+    };
+    TestHost::default()
+        .disk("sda", "8:0", "A")
+        .disk("sdb", "8:16", "B")
+        .disk("sdc", "8:32", "C")
+        .with(device("md0", "9:0", md, &["sda", "sdb"]))
+        .with(lv("dm-0", "253:0", "home", &["md0"]))
+        .with(lv("dm-1", "253:1", "srv", &["md0"]))
+        .uuid("dm-0", "home")
+        .uuid("dm-1", "srv")
+        .uuid("sdc", "c")
+        .mounted("253:0", "/", "/home", "ext4", "/dev/mapper/vg-home")
+        .mounted("253:1", "/", "/srv", "xfs", "/dev/mapper/vg-srv")
+        .mounted("8:32", "/", "/data", "ext4", "/dev/sdc")
+}
+
+fn md_state(degraded: u32) -> LayerState {
+    LayerState::Md(MdState {
+        level: "raid1".into(),
+        raid_disks: 2,
+        degraded,
+        array_state: "clean".into(),
+        ..MdState::default()
+    })
+}
+
+#[test]
+fn a_failing_drive_is_one_cause_with_what_follows_from_it() {
+    let mut node = Node::new(mirror());
+    node.log(Class::Medium, "sdc", &[1], 10);
+    node.log(Class::Medium, "sdc", &[1], 700);
+    node.world.probe("/data", failing_probe(5), 701);
+    assert_eq!(
+        node.causes(702),
+        ["Bad sdc (): MediaErrors > IoErrors NotAccessible DriveFailing | /data"]
+    );
+    let snapshot = node.snapshot(703);
+    let cause = snapshot.causes.values().next().unwrap();
+    assert_eq!(
+        (cause.id.as_str(), cause.explain.as_str()),
+        ("drive:C", "sdc")
+    );
+    assert_eq!(
+        cause.action,
+        "Replace it now. Nothing else holds what is on it: save that first."
+    );
+    assert_eq!(
+        cause.hits[0].reasons,
+        [Reason::IoErrors, Reason::NotAccessible]
+    );
+}
+
+#[test]
+fn redundancy_covers_what_is_on_a_failing_member() {
+    let mut node = Node::new(mirror());
+    node.world.layer("md0", md_state(0), 5);
+    node.log(Class::Medium, "sda", &[1], 10);
+    node.log(Class::Medium, "sda", &[1], 700);
+    assert_eq!(
+        node.causes(702),
+        ["Bad sda (): MediaErrors > DriveFailing DriveFailing | (/home) (/srv)"]
+    );
+}
+
+#[test]
+fn a_degraded_array_is_one_cause_with_all_its_mounts() {
+    let mut node = Node::new(mirror());
+    node.world.layer("md0", md_state(1), 10);
+    assert_eq!(
+        node.causes(11),
+        ["Suspect md0 (raid1, 1 of 2 devices): RaidDegraded RaidDegraded >  | (/home) (/srv)"]
+    );
+    // A member that is suspect for another reason did not degrade it, and nothing covers that member.
+    node.log(Class::Transport, "sda", &[], 20);
+    assert_eq!(
+        node.causes(21),
+        [
+            "Suspect sda (): LinkErrors > DriveFailing DriveFailing | /home /srv",
+            "Suspect md0 (raid1, 1 of 2 devices): RaidDegraded RaidDegraded >  | (/home) (/srv)",
+        ]
+    );
+}
+
+#[test]
+fn an_array_that_lacks_a_missing_drive_follows_from_that_drive() {
+    let mut node = Node::new(mirror());
+    node.world.layer("md0", md_state(0), 5);
+    node.snapshot(6);
+    node.world.pull("sdb");
+    node.world.scan(10);
+    node.world.layer("md0", md_state(1), 11);
+    assert_eq!(
+        node.causes(12),
+        [
+            "Bad was sdb (): DriveMissing > DriveFailing DriveFailing RaidDegraded RaidDegraded | (/home) (/srv)"
+        ]
+    );
+}
+
+#[test]
+fn a_full_pool_is_one_cause_with_all_its_mounts() {
+    let pool = lv("dm-5", "253:5", "pool", &["sda"]);
+    let world = TestHost::default()
+        .disk("sda", "8:0", "A")
+        .with(pool)
+        .with(lv("dm-6", "253:6", "a", &["dm-5"]))
+        .with(lv("dm-7", "253:7", "b", &["dm-5"]))
+        .uuid("dm-6", "a")
+        .uuid("dm-7", "b")
+        .mounted("253:6", "/", "/a", "ext4", "/dev/mapper/vg-a")
+        .mounted("253:7", "/", "/b", "ext4", "/dev/mapper/vg-b");
+    let mut node = Node::new(world);
+    let state = ThinPool {
+        metadata_used: 16,
+        metadata_total: 100,
+        data_used: 99,
+        data_total: 100,
+        mode: "rw".into(),
+        ..ThinPool::default()
+    };
+    node.world.layer("dm-5", LayerState::Thin(state), 5);
+    assert_eq!(
+        node.causes(6),
+        ["Bad vg/pool (data 99 %, metadata 16 %): ThinPoolFull ThinPoolFull >  | /a /b"]
+    );
+}
+
+#[test]
+fn a_volume_that_is_degraded_otherwise_is_a_cause_of_its_own_after_worse_ones() {
+    let mut node = Node::new(mirror());
+    node.log(Class::Medium, "sdc", &[1], 10);
+    node.log(Class::Medium, "sdc", &[1], 700);
+    let full = healthy_probe(usage(100 * GIB, GIB / 2));
+    node.world.probe("/data", full, 701);
+    let lines = node.causes(702);
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    assert_eq!(
+        lines[0],
+        "Bad sdc (): MediaErrors > IoErrors DriveFailing | /data"
+    );
+    assert!(
+        lines[1].ends_with("/data (ext4 on sdc): OutOfSpace >  | "),
+        "{lines:#?}"
+    );
+    let snapshot = node.snapshot(703);
+    let full = snapshot
+        .causes
+        .values()
+        .find(|cause| cause.kind == CauseKind::Mount);
+    assert_eq!(full.unwrap().findings[0].figure, "99 %");
+}
+
+#[test]
+fn acknowledged_causes_come_last_and_do_not_count() {
+    let mut node = Node::new(mirror());
+    node.log(Class::Medium, "sdc", &[1], 10);
+    node.log(Class::Medium, "sdc", &[1], 700);
+    node.log(Class::Reset, "sda", &[], 700);
+    let snapshot = node.snapshot(702);
+    for finding in snapshot.findings.values() {
+        let of_sdc = [
+            Subject::Drive(DriveId::new("C")),
+            Subject::Volume(VolumeId::filesystem("c")),
+        ];
+        if of_sdc.contains(&finding.subject) {
+            let (by, note) = ("uid 0 (root)".to_owned(), "known".to_owned());
+            node.ledger
+                .acknowledge(&finding.id, (by, note), SeenLevel::default(), at(703))
+                .unwrap();
+        }
+    }
+    let snapshot = node.snapshot(704);
+    let mut causes: Vec<_> = snapshot.causes.values().collect();
+    causes.sort_by_key(|cause| cause.rank());
+    let shown: Vec<_> = causes
+        .iter()
+        .map(|cause| (cause.name.as_str(), cause.severity, cause.counted))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("sda", Severity::Suspect, true),
+            ("sdc", Severity::Bad, false)
+        ]
+    );
+}
+
+#[test]
+fn growth_is_that_of_the_last_day_and_unknown_growth_is_none() {
+    let point = |hours: i64, value| Point {
+        at: at(hours * 3600),
+        value,
+    };
+    let history = |points: Vec<Point>| {
+        let series = Series {
+            points,
+            reset: None,
+        };
+        let smart = crate::model::facts::smart::SmartFacts {
+            history: Arc::new(SmartHistory {
+                series: [(Metric::Pending, series)].into(),
+                ..SmartHistory::default()
+            }),
+            ..Default::default()
+        };
+        let mut node = Node::new(mirror());
+        let mut snapshot = node.snapshot(1);
+        let id = DriveId::new("C");
+        Arc::make_mut(snapshot.drives.get_mut(&id).unwrap()).smart = Some(Arc::new(smart));
+        let pending = finding(Subject::Drive(id), Reason::PendingSectors, Severity::Bad, 0);
+        figures::of_finding(&snapshot, &pending, at(100 * 3600))
+    };
+    let grown = vec![point(0, 10), point(70, 16), point(90, 24), point(99, 24)];
+    assert_eq!(history(grown), ("24".to_owned(), 8));
+    let calm = vec![point(0, 24), point(99, 24)];
+    assert_eq!(history(calm), ("24".to_owned(), 0));
+    let asleep = vec![point(0, 10), point(10, 24)];
+    assert_eq!(history(asleep), ("24".to_owned(), 0), "an old reading");
+    assert_eq!(history(Vec::new()), (String::new(), 0));
+}
+
+fn finding(subject: Subject, reason: Reason, severity: Severity, second: i64) -> Finding {
+    Finding {
+        id: FindingId::new(&subject.to_string(), reason.name(), at(second)),
+        subject,
+        reason,
+        severity,
+        status: Status::Degraded,
+        message: "m".into(),
+        since: at(second),
+        last_seen: at(second),
+        count: 1,
+        evidence: Vec::new(),
+        clears_when: String::new(),
+        acknowledged: None,
+        cleared: None,
+        follows: None,
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_finding_is_in_a_cause_and_every_cause_has_findings(
+        found in proptest::collection::vec((0..9usize, 0..Reason::ALL.len(), 0..3u8, any::<bool>(), any::<bool>()), 0..24),
+        degraded in 0..3u32,
+    ) {
+        let mut node = Node::new(mirror());
+        node.world.layer("md0", md_state(0), 1);
+        let mut snapshot = node.snapshot(2);
+        let volume = |name: &str| Subject::Volume(VolumeId::filesystem(name));
+        let subjects = [
+            Subject::Drive(DriveId::new("A")), Subject::Drive(DriveId::new("B")), Subject::Drive(DriveId::new("C")),
+            Subject::Drive(DriveId::new("unknown")), Subject::Device("md0".into()), Subject::Device("gone".into()),
+            volume("home"), volume("srv"), volume("unknown"),
+        ];
+        let mut last = None;
+        for (second, (subject, reason, severity, acknowledged, follows)) in found.into_iter().enumerate() {
+            let severity = [Severity::Info, Severity::Suspect, Severity::Bad][usize::from(severity)];
+            let mut finding = finding(subjects[subject].clone(), Reason::ALL[reason], severity, second as i64);
+            finding.follows = last.clone().filter(|_| follows);
+            if acknowledged {
+                finding.acknowledged = Some(Acknowledgement { by: "b".into(), time: at(0), note: "n".into() });
+            }
+            last = Some(finding.id.clone());
+            match &finding.subject {
+                Subject::Drive(id) => if let Some(drive) = snapshot.drives.get_mut(id) {
+                    Arc::make_mut(drive).findings.push(finding.id.clone());
+                },
+                Subject::Volume(id) => if let Some(volume) = snapshot.volumes.get_mut(id) {
+                    Arc::make_mut(volume).findings.push(finding.id.clone());
+                },
+                Subject::Device(_) => {}
+            }
+            snapshot.findings.insert(finding.id.clone(), Arc::new(finding));
+        }
+        let layer = LayerFacts { state: Observation::ok(at(0), md_state(degraded)).into(), stuck: None };
+        let causes = group(&snapshot, &[("md0".to_owned(), layer)].into(), at(100));
+        for finding in snapshot.findings.values() {
+            let own = causes.values().filter(|cause| cause.findings.iter().any(|it| it.id == finding.id)).count();
+            prop_assert!(causes.values().any(|cause| cause.contains(&finding.id)), "{finding:?}");
+            prop_assert!(own <= 1);
+        }
+        for (id, cause) in &causes {
+            prop_assert_eq!(id, &cause.id);
+            prop_assert!(!cause.findings.is_empty());
+            let worst = cause.all_findings().filter(|it| !cause.counted || !it.acknowledged).map(|it| it.severity).max();
+            prop_assert_eq!(worst, Some(cause.severity));
+        }
+    }
+}
