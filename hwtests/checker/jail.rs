@@ -173,6 +173,21 @@ async fn a_flood_of_progress_delays_neither_the_output_nor_the_end() {
     assert!(run.output.written < 1000, "{}", text(&run));
 }
 
+/// xfs_repair works on them in as many threads, which share the address space of the jail.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_xfs_with_many_allocation_groups_is_read_in_its_address_space() {
+    let testbed = Testbed::new();
+    let image = testbed.image("many.img", 8 << 30);
+    run("/usr/sbin/mkfs.xfs", &[&"-q", &"-d", &"agcount=48", &image]);
+    let disk = testbed.attach(&image);
+    let ran = ran(order(&disk, Filesystem::Xfs, Mode::Unmounted)).await;
+    let output = text(&ran.run);
+    assert_eq!(ran.run.termination, Termination::Exited(0), "{output}");
+    // Its progress lines are no problems.
+    assert!(output.contains("allocation groups done"), "{output}");
+    assert!(ran.run.problems.is_empty(), "{:?}", ran.run.problems);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_jailed_program_cannot_write_or_regain_privileges() {
     let testbed = Testbed::new();

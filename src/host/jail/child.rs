@@ -172,6 +172,9 @@ pub(super) fn filter_system_calls(socket: &OwnedFd) -> io::Result<()> {
 }
 
 /// E2FSCK_CONFIG: an /etc/e2fsck.conf could change its output, and make it write a log.
+/// MALLOC_ARENA_MAX: glibc reserves 64 MiB of address space for each thread's arena (mallopt(3)). Of the
+/// threads of xfs_repair, one for each allocation group, the last ones could then not be made, and
+/// the others waited for them forever.
 #[allow(clippy::disallowed_methods)] // Becomes this process.
 fn program(command: &OsString, args: impl Iterator<Item = OsString>) -> Command {
     let mut program = Command::new(command);
@@ -180,7 +183,8 @@ fn program(command: &OsString, args: impl Iterator<Item = OsString>) -> Command 
         .env_clear()
         .env("LC_ALL", "C")
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .env("E2FSCK_CONFIG", "/dev/null");
+        .env("E2FSCK_CONFIG", "/dev/null")
+        .env("MALLOC_ARENA_MAX", "1");
     program
 }
 
