@@ -122,7 +122,7 @@ pub struct Options {
     pub report: Vec<ReportKind>,
 
     /// Answer the health calls with empty lists, before the driver or the interposer is removed:
-    /// the kubelet keeps the last health for ever once nobody answers. With --report: publish that
+    /// the kubelet keeps the last health for ever once no driver answers. With --report: publish that
     /// health is no longer reported, remove the node condition, and publish nothing else
     #[arg(long)]
     pub withdraw: bool,

@@ -5,7 +5,7 @@
 //! In: `--withdraw` or the Withdraw call, and the node's health calls. Out: whether health is
 //! withdrawn, and whether the kubelet has completed a round since.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -17,10 +17,10 @@ use crate::csi::wire::withdrawal::withdrawal_server::{
 };
 use crate::csi::wire::withdrawal::{WithdrawRequest, WithdrawResponse};
 
-/// The kubelet queries each driver's storage once and each volume once in a round
-/// (pkg/kubelet/volumemanager/volumehealth, 1.37). The first call may belong to a round that began
-/// before the withdrawal. The second begins a complete round at the latest, and the third comes
-/// after its end.
+/// The kubelet queries each driver's storage exactly once in a round, and a volume once for each of
+/// its pods (pkg/kubelet/volumemanager/volumehealth, 1.37). The first call for the storage may belong
+/// to a round that began before the withdrawal. The second begins a complete round at the latest, and
+/// the third comes after its end.
 const CALLS_AFTER_A_ROUND: u64 = 3;
 /// Callers could send any number of ids. A kubelet has far fewer volumes.
 const MAX_COUNTED_VOLUMES: usize = 10_000;
@@ -35,9 +35,8 @@ pub(crate) struct Withdrawal(Mutex<Option<Rounds>>);
 #[derive(Debug)]
 struct Rounds {
     since: SystemTime,
-    volume_calls: HashMap<String, u64>,
+    volumes: HashSet<String>,
     storage_calls: u64,
-    completed: bool,
 }
 
 impl Rounds {
@@ -47,19 +46,8 @@ impl Rounds {
         );
         Rounds {
             since: SystemTime::now(),
-            volume_calls: HashMap::new(),
+            volumes: HashSet::new(),
             storage_calls: 0,
-            completed: false,
-        }
-    }
-
-    fn count(&mut self, calls: u64) {
-        if calls >= CALLS_AFTER_A_ROUND && !self.completed {
-            self.completed = true;
-            tracing::info!(
-                volumes = self.volume_calls.len(),
-                "health is withdrawn: the kubelet has completed a round since"
-            );
         }
     }
 }
@@ -79,24 +67,18 @@ impl Withdrawal {
         let rounds = rounds.get_or_insert_with(Rounds::begin);
         WithdrawResponse {
             since: Some(rounds.since.into()),
-            volumes: rounds.volume_calls.len() as u64,
+            volumes: rounds.volumes.len() as u64,
             storage_calls: rounds.storage_calls,
-            round_completed: rounds.completed,
+            round_completed: rounds.storage_calls >= CALLS_AFTER_A_ROUND,
         }
     }
 
     /// Records NodeGetVolumeHealth.
     pub(crate) fn record_volume_call(&self, id: &str) {
-        if let Some(rounds) = self.lock().as_mut() {
-            if rounds.volume_calls.len() >= MAX_COUNTED_VOLUMES
-                && !rounds.volume_calls.contains_key(id)
-            {
-                return;
-            }
-            let calls = rounds.volume_calls.entry(id.to_owned()).or_default();
-            *calls += 1;
-            let calls = *calls;
-            rounds.count(calls);
+        if let Some(rounds) = self.lock().as_mut()
+            && rounds.volumes.len() < MAX_COUNTED_VOLUMES
+        {
+            rounds.volumes.insert(id.to_owned());
         }
     }
 
@@ -104,7 +86,12 @@ impl Withdrawal {
     pub(crate) fn record_storage_call(&self) {
         if let Some(rounds) = self.lock().as_mut() {
             rounds.storage_calls += 1;
-            rounds.count(rounds.storage_calls);
+            if rounds.storage_calls == CALLS_AFTER_A_ROUND {
+                tracing::info!(
+                    volumes = rounds.volumes.len(),
+                    "health is withdrawn: the kubelet has completed a round since"
+                );
+            }
         }
     }
 
@@ -160,30 +147,22 @@ mod tests {
     fn a_round_is_complete_when_the_next_one_has_begun() {
         let withdrawal = Withdrawal::new(true);
         let since = withdrawal.begin().since;
-        // The end of the round in which it was withdrawn, a whole round in another order, and the
-        // beginning of the next.
-        for (id, completed) in [
-            ("b", false),
-            ("b", false),
-            ("a", false),
-            ("a", false),
-            ("b", true),
-        ] {
-            withdrawal.record_volume_call(id);
-            assert_eq!(withdrawal.begin().round_completed, completed, "{id}");
-        }
-        let progress = withdrawal.begin();
-        assert_eq!((progress.volumes, progress.since), (2, since));
-    }
-
-    #[test]
-    fn without_volumes_the_storage_calls_count_the_rounds() {
-        let withdrawal = Withdrawal::new(true);
         let completed = [(); 3].map(|()| {
             withdrawal.record_storage_call();
             withdrawal.begin().round_completed
         });
         assert_eq!(completed, [false, false, true]);
+        assert_eq!(withdrawal.begin().since, since);
+    }
+
+    #[test]
+    fn a_volume_of_many_pods_does_not_complete_a_round() {
+        let withdrawal = Withdrawal::new(true);
+        for _ in 0..10 {
+            withdrawal.record_volume_call("shared");
+        }
+        let progress = withdrawal.begin();
+        assert_eq!((progress.volumes, progress.round_completed), (1, false));
     }
 
     #[test]
