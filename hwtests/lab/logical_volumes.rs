@@ -8,6 +8,8 @@ use crate::lab::drives;
 
 const GROUP: &str = "labvol";
 const NAME: &str = "pvc-1";
+/// In place of the kubelet's folder.
+const STEPS: &str = "/mnt/steps";
 
 /// One step in the form that the daemon uses: a line in, a greeting and a line out.
 fn run(context: &mut Context, directory: &str, step: &Value) -> Value {
@@ -53,7 +55,7 @@ fn content(context: &mut Context, node: &str) -> String {
 pub fn steps_on_logical_volumes(context: &mut Context) {
     let (a, b) = (drives::CHECKED_A.link(), drives::CHECKED_B.link());
     context.try_sh(&format!(
-        "umount /mnt/steps; vgremove -q -f {GROUP}; vgremove -q -f labck; wipefs -q -a {a} {b}"
+        "umount {STEPS}/plugins/kubernetes.io/csi/pv/a/globalmount; vgremove -q -f {GROUP}; vgremove -q -f labck; wipefs -q -a {a} {b}"
     ));
     // The content of the extents before the first volume uses them.
     context.sh(&format!(
@@ -104,13 +106,24 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
         &json!({"step": "format", "device": node, "fs_type": "ext4", "options": [], "proof": {"proof": "new"}}),
     );
     assert_eq!(content(context, &node), "filesystem");
-    let directory = json!({"root": "/mnt", "path": "/mnt/steps"});
+    // Mounts are made only at a path that the kubelet's record gives to the volume.
+    let folder = format!("{STEPS}/plugins/kubernetes.io/csi/pv/a");
+    let record = json!({"driverName": "lab.csi", "volumeHandle": "h"});
+    context.sh(&format!(
+        "mkdir -p {folder} && printf '%s' '{record}' >{folder}/vol_data.json"
+    ));
+    let place = format!("{folder}/globalmount");
+    let directory = json!({"root": STEPS, "path": place});
+    let owner = json!({"driver": "lab.csi", "handle": "h", "role": "stage", "block": false});
+    let target = json!({"place": directory, "owner": owner});
     expect_done(
         context,
         "host",
-        &json!({"step": "mount", "device": node, "target": directory, "fs_type": "ext4", "options": [], "read_only": false}),
+        &json!({"step": "mount", "device": node, "target": target, "fs_type": "ext4", "options": [], "read_only": false}),
     );
-    context.sh("yes diskvitals-secret | head -c 8M > /mnt/steps/secret; sync");
+    context.sh(&format!(
+        "yes diskvitals-secret | head -c 8M > {place}/secret; sync"
+    ));
 
     let remove =
         json!({"step": "remove_logical_volume", "group": GROUP, "name": NAME, "wipe": "zero"});
@@ -126,7 +139,9 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
         json!({"step": "grow_filesystem", "device": node, "at": directory, "fs_type": "ext4"});
     expect_done(context, "host", &grow);
     let blocks: u64 = context
-        .sh("stat -f -c '%b %S' /mnt/steps | awk '{print $1 * $2}'")
+        .sh(&format!(
+            "stat -f -c '%b %S' {place} | awk '{{print $1 * $2}}'"
+        ))
         .parse()
         .expect("a size");
     assert!(blocks > 100 << 20, "{blocks}");
@@ -157,6 +172,6 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
     );
     assert_eq!(expect_done(context, "lvm", &list)["volumes"], json!([]));
     context.sh(&format!(
-        "vgremove -q -f {GROUP} && pvremove -q -y {a} {b} && rmdir /mnt/steps"
+        "vgremove -q -f {GROUP} && pvremove -q -y {a} {b} && rm -r {STEPS}"
     ));
 }
