@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::{NODE, get};
+use crate::cluster::{NODE, get, metric};
 
 pub const DRIVER: &str = "csi.diskvitals.io";
 /// As scripts/image names it.
@@ -141,4 +141,15 @@ pub fn is_running(pod: &str) -> bool {
 /// How often its container was restarted.
 pub fn restarts(pod: &str) -> Option<u64> {
     get(&format!("pod/{pod}"))?["status"]["containerStatuses"][0]["restartCount"].as_u64()
+}
+
+/// The kubelet's calls of one method of a driver's node service.
+pub fn calls(driver: &str, method: &str) -> Option<f64> {
+    metric(
+        "csi_operations_seconds_count",
+        &[
+            &format!("driver_name=\"{driver}\""),
+            &format!("/csi.v1.Node/{method}\""),
+        ],
+    )
 }

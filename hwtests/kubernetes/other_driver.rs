@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::claims::{As, given, is_registered, is_running, pod, volume_health};
 use crate::cluster::{self, HostProgram, SOON, TIME_LIMIT, apply, get, kubectl, metric, until};
-use crate::fixture::{Fixture, NAMESPACE};
+use crate::fixture::Fixture;
 use crate::support::tools::{bind, mount_device, umount};
-use crate::withdrawal::stays_empty;
+use crate::withdrawal::{stays_empty, withdraw};
 
 const MOCK: &str = "mock.csi.lab";
 
@@ -123,17 +123,7 @@ fn an_interposer_adds_health_to_a_driver_without_it() {
     until("the drive failure is shown again", SOON, || {
         volume_health("a", 0).filter(|conditions| !conditions.is_empty())
     });
-    let withdrawn = kubectl(&[
-        "-n",
-        NAMESPACE,
-        "exec",
-        "daemonset/diskvitals-for-mock-csi-lab",
-        "--",
-        "/usr/local/bin/diskvitals-csi",
-        "withdraw",
-        "--endpoint=unix:///own/csi.sock",
-    ]);
-    print!("{withdrawn}");
+    withdraw("daemonset/diskvitals-for-mock-csi-lab", "/own/csi.sock");
     assert_eq!(volume_health("a", 0), Some(Vec::new()));
     drop(registrar);
     until("the driver is unregistered", SOON, || {

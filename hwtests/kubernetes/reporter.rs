@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use crate::claims::{As, DRIVER, claim, is_running, pod, volume_health};
 use crate::cluster::{NODE, SOON, TIME_LIMIT, apply, get, kubectl, until};
-use crate::fixture::{CLASS, Fixture};
+use crate::fixture::{CLASS, Fixture, NAMESPACE};
 use crate::support::tools::mount_device;
 
 /// Status and reason of `StorageHealthy`.
-fn condition() -> Option<(String, String)> {
+pub fn condition() -> Option<(String, String)> {
     let node = get(&format!("node/{NODE}"))?;
     let of_ours = node["status"]["conditions"]
         .as_array()?
@@ -22,7 +22,7 @@ fn condition() -> Option<(String, String)> {
 }
 
 /// How many of our events with this reason exist for the object.
-fn events(kind: &str, name: &str, reason: &str) -> usize {
+pub fn events(kind: &str, name: &str, reason: &str) -> usize {
     let text = kubectl(&[
         "get",
         "events",
@@ -49,6 +49,12 @@ fn events(kind: &str, name: &str, reason: &str) -> usize {
 /// Events stay for an hour, also those of other scenarios.
 fn forget_events() {
     kubectl(&["delete", "--raw", "/api/v1/namespaces/default/events"]);
+}
+
+fn restart_reporter(fixture: &Fixture) {
+    let set = "daemonset/diskvitals-report";
+    kubectl(&["-n", NAMESPACE, "rollout", "restart", set]);
+    fixture.is_ready();
 }
 
 /// A `local` volume on the directory, with its claim.
@@ -137,14 +143,7 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
     // A restarted reporter does not repeat published events.
     let published = |name: &str| events("Pod", name, "DriveFailing");
     let before = (published("a"), published("b"));
-    kubectl(&[
-        "-n",
-        crate::fixture::NAMESPACE,
-        "rollout",
-        "restart",
-        "daemonset/diskvitals-report",
-    ]);
-    fixture.is_ready();
+    restart_reporter(&fixture);
 
     fixture.fails(&first, false);
     fixture.fails(&second, false);
@@ -200,14 +199,7 @@ fn events_follow_volumes_that_come_and_go_while_their_drive_fails() {
         (volumes["items"].as_array()?.len() == 1).then_some(())
     });
     let before = events("Pod", "a", "DriveFailing");
-    kubectl(&[
-        "-n",
-        crate::fixture::NAMESPACE,
-        "rollout",
-        "restart",
-        "daemonset/diskvitals-report",
-    ]);
-    fixture.is_ready();
+    restart_reporter(&fixture);
 
     // The end of the failure reaches the claim whose pod is deleted meanwhile.
     kubectl(&["delete", "pod/a", "--wait=true"]);

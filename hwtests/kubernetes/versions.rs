@@ -3,7 +3,9 @@
 
 use serde_json::json;
 
-use crate::claims::{As, CURRENT, DRIVER, IMAGE, claim, is_running, pod, restarts, volume_health};
+use crate::claims::{
+    As, CURRENT, DRIVER, IMAGE, calls, claim, is_running, pod, restarts, volume_health,
+};
 use crate::cluster::{self, SOON, TIME_LIMIT, apply, get, kubectl, metric, restart_kubelet, until};
 use crate::fixture::{CLASS, Fixture, NAMESPACE};
 
@@ -113,15 +115,7 @@ fn without_the_feature_gate_the_kubelet_gets_statistics_and_asks_for_no_health()
     let as_it_was = RestoreKubelet;
     restart_kubelet(&["--gates", "CSIVolumeHealth=false"]);
     fixture.fails(&drive, true);
-    let calls = |method: &str| {
-        metric(
-            "csi_operations_seconds_count",
-            &[
-                &format!("driver_name=\"{DRIVER}\""),
-                &format!("/csi.v1.Node/{method}\""),
-            ],
-        )
-    };
+    let calls = |method: &str| calls(DRIVER, method);
     until("statistics were requested twice", SOON, || {
         calls("NodeGetVolumeStats").filter(|calls| *calls >= 2.0)
     });

@@ -4,7 +4,8 @@
 use serde_json::json;
 
 use crate::claims::{
-    As, Condition, DRIVER, claim, given, is_running, pod, restarts, storage_health, volume_health,
+    As, Condition, DRIVER, calls, claim, given, is_running, pod, restarts, storage_health,
+    volume_health,
 };
 use crate::cluster::{self, SOON, TIME_LIMIT, apply, kubectl, metric, until};
 use crate::fixture::{CLASS, Fixture};
@@ -121,13 +122,7 @@ fn the_provisioner_cannot_create_volumes_of_other_drivers() {
 
 /// How often the kubelet has called this method of our driver.
 fn call_count(method: &str) -> Option<f64> {
-    metric(
-        "csi_operations_seconds_count",
-        &[
-            "driver_name=\"csi.diskvitals.io\"",
-            &format!("/csi.v1.Node/{method}\""),
-        ],
-    )
+    calls(DRIVER, method)
 }
 
 #[test]

@@ -1,49 +1,33 @@
 //! Health that is withdrawn before diskvitals stops answering: without this, the kubelet keeps the
 //! last health in the pod's and the CSINode's status for ever.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::claims::{As, DRIVER, storage_health, volume_health};
-use crate::cluster::{NODE, SOON, TIME_LIMIT, kubectl, metric, until};
+use crate::claims::{As, DRIVER, calls, storage_health, volume_health};
+use crate::cluster::{NODE, SOON, TIME_LIMIT, kubectl, until};
 use crate::fixture::{Fixture, NAMESPACE};
+use crate::reporter::{condition, events};
 
-/// The kubelet's calls of one method of the driver.
-fn calls(driver: &str, method: &str) -> f64 {
-    metric(
-        "csi_operations_seconds_count",
-        &[
-            &format!("driver_name=\"{driver}\""),
-            &format!("/csi.v1.Node/{method}\""),
-        ],
-    )
-    .unwrap_or_default()
+/// Withdraws the health of the shim or interposer in this DaemonSet, and waits for a round.
+pub fn withdraw(daemonset: &str, socket: &str) {
+    let endpoint = format!("--endpoint=unix://{socket}");
+    let exec = ["-n", NAMESPACE, "exec", daemonset, "--"];
+    let program = ["/usr/local/bin/diskvitals-csi", "withdraw", &endpoint];
+    let said = kubectl(&[&exec[..], &program].concat());
+    assert!(said.contains("The kubelet has completed a round"), "{said}");
 }
 
 /// After two more rounds of a call that goes on, nothing adverse is shown.
 pub fn stays_empty(pod: &str, driver: &str, method: &str) {
-    let before = calls(driver, method);
+    let calls = || calls(driver, method).unwrap_or_default();
+    let before = calls();
     until("two more rounds of the kubelet", SOON, || {
-        (calls(driver, method) >= before + 2.0).then_some(())
+        (calls() >= before + 2.0).then_some(())
     });
     assert_eq!(
         (volume_health(pod, 0), storage_health(driver)),
         (Some(Vec::new()), Vec::new())
     );
-}
-
-fn is_withdrawn_event(kind: &str, name: &str) -> Option<()> {
-    let field =
-        format!("reason=HealthWithdrawn,involvedObject.kind={kind},involvedObject.name={name}");
-    let text = kubectl(&[
-        "get",
-        "events",
-        "-A",
-        "--field-selector",
-        &field,
-        "-o",
-        "name",
-    ]);
-    (!text.trim().is_empty()).then_some(())
 }
 
 #[test]
@@ -66,19 +50,10 @@ fn withdrawn_health_leaves_nothing_behind_when_the_api_changes_or_the_chart_goes
     });
     for (kind, name) in [("Node", NODE), ("Pod", "a"), ("PersistentVolumeClaim", "a")] {
         until("it is said in an event", SOON, || {
-            is_withdrawn_event(kind, name)
+            Some(events(kind, name, "HealthWithdrawn")).filter(|count| *count > 0)
         });
     }
-    let condition = || -> Value {
-        let node = crate::cluster::get(&format!("node/{NODE}")).unwrap_or_default();
-        let conditions = node["status"]["conditions"].as_array().cloned();
-        conditions
-            .into_iter()
-            .flatten()
-            .find(|condition| condition["type"] == "StorageHealthy")
-            .unwrap_or_default()
-    };
-    assert_eq!(condition(), Value::Null);
+    assert_eq!(condition(), None);
     let said = until("the shim reports a complete round", TIME_LIMIT, || {
         let log = kubectl(&[
             "-n",
@@ -96,26 +71,13 @@ fn withdrawn_health_leaves_nothing_behind_when_the_api_changes_or_the_chart_goes
     fixture.install(&json!({"driver": {"healthApi": "condition"}, "report": reports}));
     stays_empty("a", DRIVER, "NodeGetVolumeStats");
     until("the node condition is back", SOON, || {
-        (condition()["status"] == "False").then_some(())
+        condition().filter(|(status, _)| status == "False")
     });
 
     // Back to both, and uninstalled while the drive is still bad.
     fixture.install(&json!({}));
     until("pod and node show the failing drive again", SOON, is_shown);
-    let withdrawn = kubectl(&[
-        "-n",
-        NAMESPACE,
-        "exec",
-        "daemonset/diskvitals-shim",
-        "-c",
-        "shim",
-        "--",
-        "/usr/local/bin/diskvitals-csi",
-        "withdraw",
-        "--endpoint=unix:///csi/csi.sock",
-    ]);
-    print!("{withdrawn}");
-    assert!(withdrawn.contains("The kubelet has completed a round"));
+    withdraw("daemonset/diskvitals-shim", "/csi/csi.sock");
     fixture.remove_chart();
     until("the driver is not registered", SOON, || {
         (!crate::claims::is_registered(DRIVER)).then_some(())

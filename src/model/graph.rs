@@ -104,33 +104,37 @@ fn filesystem_key(mount: &Mount) -> FsKey {
     (mount.dev, by_source.then(|| mount.source.clone()))
 }
 
-fn exclusion(mount: &Mount, settings: &VolumeSettings) -> Option<Exclusion> {
-    let fits = |patterns: &[String], text: &[u8]| {
-        patterns
-            .iter()
-            .any(|pattern| mounts::matches(pattern, text))
-    };
-    let path = mount.mount_point.as_bytes();
-    if fits(&settings.ignore_mounts, path) {
+/// By configuration alone.
+fn ignored(mount: &Mount, settings: &VolumeSettings) -> Option<Exclusion> {
+    if mounts::matches_any(&settings.ignore_mounts, mount.mount_point.as_bytes()) {
         Some(Exclusion::IgnoredMount)
-    } else if fits(&settings.ignore_types, mount.fs_type.as_bytes()) {
-        Some(Exclusion::IgnoredType)
     } else {
-        let is_transient = mounts::fs_kind(mount) == FsKind::Transient;
-        (is_transient && !fits(&settings.admit_mounts, path)).then_some(Exclusion::Type)
+        mounts::matches_any(&settings.ignore_types, mount.fs_type.as_bytes())
+            .then_some(Exclusion::IgnoredType)
     }
 }
 
+fn exclusion(mount: &Mount, settings: &VolumeSettings) -> Option<Exclusion> {
+    ignored(mount, settings).or_else(|| {
+        let is_transient = mounts::fs_kind(mount) == FsKind::Transient;
+        let is_admitted =
+            || mounts::matches_any(&settings.admit_mounts, mount.mount_point.as_bytes());
+        (is_transient && !is_admitted()).then_some(Exclusion::Type)
+    })
+}
+
 /// The mounts that could be volumes by configuration: FUSE filesystems, and what is ignored by it.
-/// Pseudo filesystems are not listed.
+/// Pseudo filesystems are not listed, and with thousands of mounts not looked into.
 pub(crate) fn excluded_mounts(
     table: &[Mount],
     settings: &VolumeSettings,
 ) -> BTreeMap<HostPath, (String, Exclusion)> {
     let excluded = table.iter().filter_map(|mount| {
-        let why = exclusion(mount, settings)?;
-        (mounts::is_fuse(mount) || why != Exclusion::Type)
-            .then(|| (mount.mount_point.clone(), (mount.fs_type.clone(), why)))
+        let why = match mounts::is_fuse(mount) {
+            true => exclusion(mount, settings),
+            false => ignored(mount, settings),
+        };
+        Some((mount.mount_point.clone(), (mount.fs_type.clone(), why?)))
     });
     excluded.take(MAX_EXCLUDED_MOUNTS).collect()
 }

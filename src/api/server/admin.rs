@@ -65,12 +65,13 @@ impl wire::admin_server::Admin for AdminService {
         request: Request<wire::AcknowledgeFindingRequest>,
     ) -> Result<Response<wire::Finding>, Status> {
         let uid = authorize_change(&request, "acknowledge findings")?;
+        let request = request.into_inner();
+        let seen = convert::seen_level(&request);
         let wire::AcknowledgeFindingRequest {
             finding_id: id,
             note,
             ..
-        } = request.get_ref().clone();
-        let seen = convert::seen_level(request.get_ref());
+        } = request;
         valid_finding_id(&id)?;
         required("note", &note, MAX_NOTE)?;
         if note.trim().is_empty() {

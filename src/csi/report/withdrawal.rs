@@ -15,7 +15,7 @@ use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::transitions::{
     EventTarget, HEALTH_WITHDRAWN, StorageTransition, StorageTransitionKind, users,
 };
-use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+use crate::csi::report::{DaemonView, ReportTiming, now};
 
 /// Waits for the daemon as long as an outage is tolerated. Without it only the node's event is
 /// published.
@@ -33,7 +33,7 @@ pub(crate) async fn publish_events(
     let mut publisher = EventPublisher::new(api, node, timing);
     publisher.enqueue(withdrawal_transitions(snapshot.as_deref(), now()));
     while let Some(due) = publisher.due() {
-        maybe_sleep_until(Some(due)).await;
+        tokio::time::sleep_until(due).await;
         publisher.publish_next().await;
     }
     tracing::info!(node, "it is published that health is no longer reported");

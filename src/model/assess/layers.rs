@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::model::assess::reason_rules::{Context, VolumeInput};
-use crate::model::assess::space::forecast_limit;
+use crate::model::assess::space::fills_up;
 use crate::model::assess::text::{
     BAD, INACCESSIBLE, Level, SUSPECT, evidence, format_span, join_limited, percent, raised,
     unknown,
@@ -330,13 +330,10 @@ fn thin_pool(
         let suspect = reaches(policy.suspect_percent);
         let left = pool.data_total.saturating_sub(pool.data_used);
         let subject = Subject::Device(name.to_owned());
-        let forecast = context.facts.space.forecast(&subject, left, at);
-        let limit = forecast_limit(context.policy.space.forecast, active);
-        let soon = forecast
-            .filter(|forecast| {
-                let free = 100 - u64::from(context.policy.space.forecast_percent.min(100));
-                forecast.full_in <= limit && data.is_some_and(|data| data >= free)
-            })
+        let space = &context.policy.space;
+        let used_from = 100 - u64::from(space.forecast_percent.min(100));
+        let soon = fills_up(context.facts, &subject, left, at, active, space)
+            .filter(|_| data.is_some_and(|data| data >= used_from))
             .map(|forecast| format!("; full in about {}", format_span(forecast.full_in)));
         let level = if reaches(policy.bad_percent) || (active == Some(Severity::Bad) && suspect) {
             BAD

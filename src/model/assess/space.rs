@@ -1,17 +1,18 @@
 //! Rules about free space: bytes and inodes.
 
-use std::time::Duration;
-
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::assess::reason_rules::VolumeInput;
 use crate::model::assess::text::{
     BAD, SUSPECT, evidence, format_bytes, format_share, format_span, percent, raised, unknown,
 };
+use crate::model::facts::Facts;
 use crate::model::finding::{Evidence, Severity, Subject, Verdict};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
+use crate::model::policy::space::SpacePolicy;
 use crate::model::probe::Usage;
+use crate::model::space_history::Forecast;
 
 /// The space that is available to unprivileged users is less than `raise_percent` and
 /// `raise_bytes`, or less than `forecast_percent` and gone within `forecast` at the rate of the last
@@ -30,11 +31,15 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
     let full = is_below(left, total, policy.raise_percent) && left < policy.raise_bytes;
     let over = !is_below(left, total, policy.clear_percent) || left >= enough;
     let subject = Subject::Volume(input.known.facts.id.clone());
-    let forecast = input.context.facts.space.forecast(&subject, left, at);
-    let limit = forecast_limit(policy.forecast, input.active);
-    let soon = forecast.filter(|forecast| {
-        forecast.full_in <= limit && is_below(left, total, policy.forecast_percent)
-    });
+    let soon = fills_up(
+        input.context.facts,
+        &subject,
+        left,
+        at,
+        input.active,
+        &policy,
+    )
+    .filter(|_| is_below(left, total, policy.forecast_percent));
     if !full && soon.is_none() && (input.active.is_none() || over) {
         return Some(Verdict::Clear);
     }
@@ -55,7 +60,7 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
         message += &format!("; full in about {left} at the rate of the last {days}");
         clears += &format!(
             ", and it will not be full within {}",
-            format_span(forecast_limit(policy.forecast, Some(Severity::Suspect)))
+            format_span(clearing_forecast(&policy))
         );
         let text = format!("available space fell by {rate} a day for {days}");
         proof.push(evidence(format!("statfs {path} over time"), at, text));
@@ -102,11 +107,26 @@ pub(crate) fn out_of_inodes(input: &VolumeInput) -> Option<Verdict> {
     )
 }
 
-/// The forecast that raises the finding, or keeps it.
-pub(crate) fn forecast_limit(limit: Duration, active: Option<Severity>) -> SignedDuration {
-    let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
-    let factor = if active.is_some() { 2 } else { 1 };
-    limit.checked_mul(factor).unwrap_or(limit)
+/// The forecast of a volume or thin pool that will be full soon: within `forecast`, or within twice
+/// that time while the finding is active. The caller compares the share that is left.
+pub(crate) fn fills_up(
+    facts: &Facts,
+    subject: &Subject,
+    left: u64,
+    at: Timestamp,
+    active: Option<Severity>,
+    policy: &SpacePolicy,
+) -> Option<Forecast> {
+    let limit = match active {
+        None => SignedDuration::try_from(policy.forecast).unwrap_or(SignedDuration::MAX),
+        Some(_) => clearing_forecast(policy),
+    };
+    let forecast = facts.space.forecast(subject, left, at)?;
+    (forecast.full_in <= limit).then_some(forecast)
+}
+
+fn clearing_forecast(policy: &SpacePolicy) -> SignedDuration {
+    SignedDuration::try_from(policy.forecast.saturating_mul(2)).unwrap_or(SignedDuration::MAX)
 }
 
 fn is_below(left: u64, total: u64, limit_percent: u8) -> bool {

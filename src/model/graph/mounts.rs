@@ -134,6 +134,10 @@ pub(crate) fn matches(pattern: &str, text: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
+pub(crate) fn matches_any(patterns: &[String], text: &[u8]) -> bool {
+    patterns.iter().any(|pattern| matches(pattern, text))
+}
+
 /// `/dev/sdb1` → `sdb1`: if no scan lists a device any more, the mount source is its only remaining
 /// name.
 pub(crate) fn device_name(source: &HostPath) -> Option<String> {

@@ -69,13 +69,13 @@ impl SpaceLimit {
     fn fits(&self, volume: &VolumeFacts) -> bool {
         let of_type =
             |fs_type: &String| self.filesystems.is_empty() || self.filesystems.contains(fs_type);
-        let names = volume.names();
-        let is_named = |pattern: &String| {
+        let is_named = || {
+            let names = volume.names();
             names
                 .iter()
-                .any(|name| mounts::matches(pattern, name.as_bytes()))
+                .any(|name| mounts::matches_any(&self.volumes, name.as_bytes()))
         };
-        (self.volumes.is_empty() || self.volumes.iter().any(is_named))
+        (self.volumes.is_empty() || is_named())
             && volume
                 .fs_type
                 .as_ref()

@@ -94,14 +94,16 @@ fn a_failing_drive_is_published_once_to_node_pod_and_claim_over_restarts_of_the_
     ));
 }
 
+fn with_condition_of_kubelet() -> Scene {
+    let scene = Scene::stage();
+    let ready = serde_json::json!({"type": "Ready", "status": "True"});
+    scene.server.state().conditions.push(ready);
+    scene
+}
+
 #[test]
 fn the_condition_follows_the_drive_and_keeps_the_time_of_its_transition_over_a_restart() {
-    let scene = Scene::stage();
-    scene
-        .server
-        .state()
-        .conditions
-        .push(serde_json::json!({"type": "Ready", "status": "True"}));
+    let scene = with_condition_of_kubelet();
     let _daemon = started(&scene);
     let reporter = Process::start(&scene, &["--report=conditions"]);
     scene.until_status("True");
@@ -223,12 +225,7 @@ fn unusable_settings_are_reported_at_the_start() {
 
 #[test]
 fn a_withdrawn_reporter_ends_its_warnings_and_removes_its_condition() {
-    let scene = Scene::stage();
-    scene
-        .server
-        .state()
-        .conditions
-        .push(serde_json::json!({"type": "Ready", "status": "True"}));
+    let scene = with_condition_of_kubelet();
     let _daemon = started(&scene);
     let reporter = Process::start(&scene, &["--report=events,conditions"]);
     scene.break_drive();
