@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::csi::report::ReportTiming;
 use crate::csi::report::condition::{CONDITION_TYPE, StorageCondition};
-use crate::csi::report::event::{Event, Regarding, is_dns_subdomain};
+use crate::csi::report::event::{CAUSE_ANNOTATION, Event, Regarding, is_dns_subdomain};
 use crate::csi::report::node_snapshot::PvUse;
 use crate::model::causes::with_causes;
 
@@ -308,12 +308,16 @@ fn to_kube_event(event: &Event) -> KubeEvent {
         note,
         warning,
         reporting_instance: instance,
+        cause,
         time,
     } = event;
     KubeEvent {
         metadata: ObjectMeta {
             name: Some(name.clone()),
             namespace: Some(namespace.clone()),
+            annotations: cause
+                .clone()
+                .map(|cause| [(CAUSE_ANNOTATION.to_owned(), cause)].into()),
             ..ObjectMeta::default()
         },
         regarding: Some(ObjectReference {

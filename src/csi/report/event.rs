@@ -13,6 +13,8 @@ use crate::model::hash::fnv1a_128;
 const MAX_SHORT_LEN: usize = 128;
 /// Namespace of events about objects without a namespace.
 const CLUSTER_SCOPED_NAMESPACE: &str = "default";
+/// The daemon's `Cause.id`: events with the same value on a node have one cause.
+pub(crate) const CAUSE_ANNOTATION: &str = "diskvitals.io/cause";
 const CLEARED_SUFFIX: &str = "Cleared";
 
 /// The object that an event is about.
@@ -35,6 +37,8 @@ pub(crate) struct Event {
     pub note: String,
     pub warning: bool,
     pub reporting_instance: String,
+    /// Value of the annotation `CAUSE_ANNOTATION`.
+    pub cause: Option<String>,
     pub time: Timestamp,
 }
 
@@ -58,6 +62,7 @@ impl Event {
                 .into_owned(),
             warning: transition.kind.is_warning(),
             reporting_instance: reporting_instance(node).to_owned(),
+            cause: transition.cause.clone(),
             time: transition.at,
             regarding,
         }
@@ -139,6 +144,7 @@ mod tests {
             kind,
             reason: reason.into(),
             note: note.into(),
+            cause: Some("drive:naa.5".into()),
             at: Timestamp::UNIX_EPOCH,
         }
     }

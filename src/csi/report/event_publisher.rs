@@ -159,6 +159,7 @@ impl<'a> EventPublisher<'a> {
             kind,
             reason: reason.to_owned(),
             note,
+            cause: None,
             at,
         }
     }
@@ -322,6 +323,7 @@ mod tests {
             kind: StorageTransitionKind::Raised,
             reason: "DriveFailing".into(),
             note: String::new(),
+            cause: None,
             at: now(),
         }
     }

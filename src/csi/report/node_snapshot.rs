@@ -115,6 +115,8 @@ pub(crate) struct NodeSnapshot {
     pub issues: BTreeMap<String, Issue>,
     /// Recently cleared issues.
     pub recently_cleared: BTreeMap<String, Issue>,
+    /// By cause: the ids of its findings.
+    pub causes: BTreeMap<String, Vec<String>>,
 }
 
 /// Effect of an event of Watch.
@@ -159,10 +161,26 @@ impl NodeSnapshot {
                     self.issues.insert(id, issue);
                 }
             }
-            // Checks with problems and causes are findings. Unknown items come from a newer daemon.
-            (_, Some(Item::Check(_) | Item::Cause(_)) | None) => {}
+            (Change::Removed, Some(Item::Cause(cause))) => {
+                self.causes.remove(&cause.id);
+            }
+            (_, Some(Item::Cause(cause))) => {
+                let findings = cause.findings.into_iter().chain(cause.consequences);
+                let ids = findings.map(|finding| finding.finding_id).collect();
+                self.causes.insert(cause.id, ids);
+            }
+            // Checks with problems are findings. Unknown items come from a newer daemon.
+            (_, Some(Item::Check(_)) | None) => {}
         }
         ApplyOutcome::Changed
+    }
+
+    /// The cause of a finding; if it has several, the first by its id.
+    pub(crate) fn cause_of(&self, finding: &str) -> Option<&str> {
+        let mut causes = self.causes.iter();
+        causes
+            .find(|(_, findings)| findings.iter().any(|id| id == finding))
+            .map(|(cause, _)| cause.as_str())
     }
 
     /// Records a finding if it is cleared.

@@ -126,6 +126,7 @@ mod tests {
             kind: StorageTransitionKind::Raised,
             reason,
             note: String::new(),
+            cause: None,
             at: Timestamp::UNIX_EPOCH,
         }
     }

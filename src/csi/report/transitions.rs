@@ -78,7 +78,19 @@ pub(crate) struct StorageTransition {
     pub reason: String,
     /// The text of the event, of any length.
     pub note: String,
+    /// Id of the daemon's `Cause` that it is part of.
+    pub cause: Option<String>,
     pub at: Timestamp,
+}
+
+/// One transition of a drive or volume, for all objects that it concerns.
+struct Announcement<'a> {
+    key: String,
+    subject: &'a Subject,
+    kind: StorageTransitionKind,
+    reason: &'a str,
+    note: String,
+    cause: Option<&'a str>,
 }
 
 /// `before` is None for the first snapshot.
@@ -290,8 +302,8 @@ impl TransitionDetector<'_> {
                             self.since_text(issue)
                         );
                         let kind = StorageTransitionKind::Raised;
-                        let key = self.key(id, issue);
-                        self.emit_to(new, key, kind, &issue.reason, &note, transitions);
+                        let raised = self.announcement(self.key(id, issue), id, issue, kind, note);
+                        self.emit_to(new, &raised, transitions);
                         return;
                     }
                     _ if before == now => return,
@@ -313,14 +325,28 @@ impl TransitionDetector<'_> {
             issue.text(),
             self.since_text(issue)
         );
-        self.emit(
-            self.key(id, issue),
-            &issue.subject,
+        let key = self.key(id, issue);
+        self.emit(&self.announcement(key, id, issue, kind, note), transitions);
+    }
+
+    fn announcement<'a>(
+        &'a self,
+        key: String,
+        id: &str,
+        issue: &'a Issue,
+        kind: StorageTransitionKind,
+        note: String,
+    ) -> Announcement<'a> {
+        // The cause of a cleared finding may have ended with it.
+        let before = || self.before.and_then(|before| before.cause_of(id));
+        Announcement {
+            key,
+            subject: &issue.subject,
             kind,
-            &issue.reason,
-            &note,
-            transitions,
-        );
+            reason: &issue.reason,
+            note,
+            cause: self.after.cause_of(id).or_else(before),
+        }
     }
 
     fn since_text(&self, issue: &Issue) -> String {
@@ -370,7 +396,7 @@ impl TransitionDetector<'_> {
             let note = format!("{}: {}", self.display_name(&issue.subject), issue.text());
             let kind = StorageTransitionKind::Raised;
             let key = self.key(id, issue);
-            self.emit(key, &issue.subject, kind, &issue.reason, &note, transitions);
+            self.emit(&self.announcement(key, id, issue, kind, note), transitions);
         }
         let note = format!(
             "{}: cleared, {}. It was: {}",
@@ -378,14 +404,8 @@ impl TransitionDetector<'_> {
             cleared.why,
             issue.text()
         );
-        self.emit(
-            format!("{id} cleared"),
-            &issue.subject,
-            StorageTransitionKind::Cleared,
-            &issue.reason,
-            &note,
-            transitions,
-        );
+        let (key, kind) = (format!("{id} cleared"), StorageTransitionKind::Cleared);
+        self.emit(&self.announcement(key, id, issue, kind, note), transitions);
     }
 
     fn detect_cleared_without_record(
@@ -404,14 +424,8 @@ impl TransitionDetector<'_> {
             // The next occurrence has the same id.
             None => format!("{id} cleared {}", self.now),
         };
-        self.emit(
-            key,
-            &issue.subject,
-            StorageTransitionKind::Cleared,
-            &issue.reason,
-            &note,
-            transitions,
-        );
+        let kind = StorageTransitionKind::Cleared;
+        self.emit(&self.announcement(key, id, issue, kind, note), transitions);
     }
 
     fn detect_health_changes(
@@ -458,14 +472,15 @@ impl TransitionDetector<'_> {
                 ),
                 _ => continue,
             };
-            self.emit(
-                format!("{subject:?} {} {}", kind.action(), self.now),
-                &subject,
+            let changed = Announcement {
+                key: format!("{subject:?} {} {}", kind.action(), self.now),
+                subject: &subject,
                 kind,
                 reason,
-                &note,
-                transitions,
-            );
+                note,
+                cause: None,
+            };
+            self.emit(&changed, transitions);
         }
     }
 
@@ -508,15 +523,8 @@ impl TransitionDetector<'_> {
     }
 
     /// Adds a transition for each user of the volume; without users, for the node.
-    fn emit(
-        &self,
-        key: String,
-        subject: &Subject,
-        kind: StorageTransitionKind,
-        reason: &str,
-        note: &str,
-        transitions: &mut Vec<StorageTransition>,
-    ) {
+    fn emit(&self, announced: &Announcement, transitions: &mut Vec<StorageTransition>) {
+        let subject = announced.subject;
         let volume = self
             .volume(self.after, subject)
             .or_else(|| self.before.and_then(|before| self.volume(before, subject)));
@@ -527,24 +535,22 @@ impl TransitionDetector<'_> {
         {
             targets.insert(0, EventTarget::Node);
         }
-        self.emit_to(targets, key, kind, reason, note, transitions);
+        self.emit_to(targets, announced, transitions);
     }
 
     fn emit_to(
         &self,
         targets: Vec<EventTarget>,
-        key: String,
-        kind: StorageTransitionKind,
-        reason: &str,
-        note: &str,
+        announced: &Announcement,
         transitions: &mut Vec<StorageTransition>,
     ) {
         let one = |target| StorageTransition {
-            key: key.clone(),
+            key: announced.key.clone(),
             target,
-            kind,
-            reason: reason.to_owned(),
-            note: note.to_owned(),
+            kind: announced.kind,
+            reason: announced.reason.to_owned(),
+            note: announced.note.clone(),
+            cause: announced.cause.map(str::to_owned),
             at: self.now,
         };
         transitions.extend(targets.into_iter().map(one));

@@ -74,6 +74,7 @@ fn withdrawal_transitions(
         kind: StorageTransitionKind::Withdrawn,
         reason: HEALTH_WITHDRAWN.to_owned(),
         note,
+        cause: None,
         at,
     };
     let mut transitions = vec![transition(

@@ -359,3 +359,25 @@ fn a_first_answer_that_is_outstanding_is_no_failure() {
     // An older daemon gives no cause.
     assert_eq!(of(wire::UnknownCause::Unspecified), (false, false));
 }
+
+#[test]
+fn a_finding_has_the_cause_that_lists_it_until_the_cause_ends() {
+    let mut snapshot = NodeSnapshot::default();
+    let listed = |id: &str| wire::CauseFinding {
+        finding_id: id.into(),
+        ..Default::default()
+    };
+    let cause = wire::Cause {
+        id: "drive:d1".into(),
+        findings: vec![listed("f1")],
+        consequences: vec![listed("f2")],
+        ..Default::default()
+    };
+    snapshot.apply(event(Change::Added, Item::Cause(cause.clone())));
+    let of = |snapshot: &NodeSnapshot, id| snapshot.cause_of(id).map(str::to_owned);
+    assert_eq!(of(&snapshot, "f1").as_deref(), Some("drive:d1"));
+    assert_eq!(of(&snapshot, "f2").as_deref(), Some("drive:d1"));
+    assert_eq!(of(&snapshot, "f3"), None);
+    snapshot.apply(event(Change::Removed, Item::Cause(cause)));
+    assert_eq!(of(&snapshot, "f1"), None);
+}

@@ -86,6 +86,7 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
             .map(|(id, issue)| ((*id).to_owned(), issue.clone()))
             .collect(),
         recently_cleared: Default::default(),
+        causes: Default::default(),
     }
 }
 
@@ -581,4 +582,34 @@ fn an_issue_lost_with_the_daemons_history_clears_once_its_subject_is_known_good(
     (gone.drives, gone.volumes) = Default::default();
     assert_eq!(ended(&before, &gone), []);
     assert!(next_baseline(&before, &gone).issues.is_empty());
+}
+
+#[test]
+fn what_has_one_cause_names_it_also_when_it_is_over() {
+    let healthy = snapshot(&[]);
+    let mut failing = snapshot(&[
+        ("f1", issue(drive("d1"), Severity::Bad)),
+        ("f2", issue(volume("v1"), Severity::Suspect)),
+        ("f3", issue(volume("fs:root"), Severity::Suspect)),
+    ]);
+    let cause = ("drive:d1".to_owned(), vec!["f1".into(), "f2".into()]);
+    failing.causes.extend([cause]);
+    let causes = |before, after| -> BTreeSet<(String, Option<String>)> {
+        detect_transitions(Some(before), after, at(NOW))
+            .into_iter()
+            .map(|found| (format!("{:?}", found.target), found.cause))
+            .collect()
+    };
+    let raised = causes(&healthy, &failing);
+    let has = |target: &str, cause: Option<&str>| {
+        raised
+            .iter()
+            .any(|(to, of)| to.starts_with(target) && of.as_deref() == cause)
+    };
+    assert!(has("Node", Some("drive:d1")), "{raised:?}");
+    assert!(has("Pod", Some("drive:d1")), "{raised:?}");
+    assert!(has("Claim", Some("drive:d1")), "{raised:?}");
+    assert!(has("Node", None), "{raised:?}");
+    let cleared = causes(&failing, &healthy);
+    assert_eq!(cleared, raised);
 }
