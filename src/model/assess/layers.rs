@@ -3,10 +3,9 @@
 use jiff::Timestamp;
 
 use crate::model::assess::reason_rules::{Context, VolumeInput};
-use crate::model::assess::space::fills_up;
+use crate::model::assess::space::{fills_up, full_in};
 use crate::model::assess::text::{
-    BAD, INACCESSIBLE, Level, SUSPECT, evidence, format_span, join_limited, percent, raised,
-    unknown,
+    BAD, INACCESSIBLE, Level, SUSPECT, evidence, join_limited, percent, raised, unknown,
 };
 use crate::model::block::{Layer, LayerState, MdState, Multipath, ThinPool};
 use crate::model::facts::Facts;
@@ -334,7 +333,7 @@ fn thin_pool(
         let used_from = 100 - u64::from(space.forecast_percent.min(100));
         let soon = fills_up(context.facts, &subject, left, at, active, space)
             .filter(|_| data.is_some_and(|data| data >= used_from))
-            .map(|forecast| format!("; full in about {}", format_span(forecast.full_in)));
+            .map(|forecast| format!("; {}", full_in(&forecast)));
         let level = if reaches(policy.bad_percent) || (active == Some(Severity::Bad) && suspect) {
             BAD
         } else if suspect || soon.is_some() || (active.is_some() && reaches(policy.clear_percent)) {

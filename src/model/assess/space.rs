@@ -55,9 +55,9 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
     );
     let mut proof = vec![statfs_evidence(path, at, usage)];
     if let Some(forecast) = soon {
-        let (left, days) = (format_span(forecast.full_in), format_span(forecast.span));
+        let days = format_span(forecast.span);
         let rate = format_bytes(forecast.per_day);
-        message += &format!("; full in about {left} at the rate of the last {days}");
+        message += &format!("; {} at the rate of the last {days}", full_in(&forecast));
         clears += &format!(
             ", and it will not be full within {}",
             format_span(clearing_forecast(&policy))
@@ -108,7 +108,8 @@ pub(crate) fn out_of_inodes(input: &VolumeInput) -> Option<Verdict> {
 }
 
 /// The forecast of a volume or thin pool that will be full soon: within `forecast`, or within twice
-/// that time while the finding is active. The caller compares the share that is left.
+/// that time while the finding is active. None for what is full already, and without a limit (0s).
+/// The caller compares the share that is left.
 pub(crate) fn fills_up(
     facts: &Facts,
     subject: &Subject,
@@ -121,8 +122,20 @@ pub(crate) fn fills_up(
         None => SignedDuration::try_from(policy.forecast).unwrap_or(SignedDuration::MAX),
         Some(_) => clearing_forecast(policy),
     };
+    if left == 0 || policy.forecast.is_zero() {
+        return None;
+    }
     let forecast = facts.space.forecast(subject, left, at)?;
     (forecast.full_in <= limit).then_some(forecast)
+}
+
+/// `full in about 2 days`.
+pub(crate) fn full_in(forecast: &Forecast) -> String {
+    let span = format_span(forecast.full_in);
+    match span.strip_prefix("less than ") {
+        Some(_) => format!("full in {span}"),
+        None => format!("full in about {span}"),
+    }
 }
 
 fn clearing_forecast(policy: &SpacePolicy) -> SignedDuration {

@@ -322,6 +322,34 @@ fn a_forecast_clears_when_twice_the_time_is_left_and_not_before() {
 }
 
 #[test]
+fn what_is_full_has_no_forecast_and_less_than_an_hour_is_not_about() {
+    let message = |left: u64, forecast: u64| {
+        let mut world = filling(left, 1);
+        world.policy.space.forecast = std::time::Duration::from_secs(forecast);
+        let raised = world.raised_for(Reason::OutOfSpace, 48 * HOUR + 1);
+        raised.map(|raised| raised.message)
+    };
+    let day = 24 * HOUR as u64;
+    assert_eq!(
+        message(0, 3 * day).as_deref(),
+        Some("0 B of 100.0 GiB (0 %) left at /data")
+    );
+    assert_eq!(message(24, 0), None);
+    for (minutes, text) in [
+        (20, "full in less than an hour"),
+        (50, "full in about 1 hour"),
+        (49 * 60, "full in about 2 days"),
+    ] {
+        let forecast = crate::model::space_history::Forecast {
+            full_in: jiff::SignedDuration::from_mins(minutes),
+            per_day: GIB,
+            span: jiff::SignedDuration::from_hours(48),
+        };
+        assert_eq!(crate::model::assess::space::full_in(&forecast), text);
+    }
+}
+
+#[test]
 fn inodes_run_out_and_filesystems_without_a_number_are_not_judged() {
     for (total, left, expected) in [(1000, 10, true), (1000, 20, false), (0, 0, false)] {
         let mut world = plain();
