@@ -54,7 +54,7 @@ pub fn main(options: Options) -> ExitCode {
         Ok(logging) => logging,
         Err(error) => return fail(FAILED, &with_causes(&error)),
     };
-    crate::host::memory::configure_malloc();
+    crate::host::heap::configure_malloc();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(BLOCKING_THREADS)

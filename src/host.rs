@@ -12,6 +12,8 @@ pub(crate) mod dm;
 pub(crate) mod exec;
 pub(crate) mod fanotify;
 pub mod freeze;
+#[cfg(target_env = "gnu")]
+pub(crate) mod heap;
 pub mod helper;
 pub(crate) mod images;
 pub mod intents;

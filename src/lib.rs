@@ -16,9 +16,12 @@
 // Items are `pub` for the programs, the tests and the benches. All others are `pub(crate)`, so that
 // the compiler reports unused ones.
 #![warn(unreachable_pub)]
+// Without the daemon, much of what only it uses is left.
+#![cfg_attr(not(feature = "daemon"), allow(dead_code, unreachable_pub, unused_imports))]
 
 pub mod analyze;
 pub mod api;
+#[cfg(feature = "daemon")]
 pub mod app;
 pub mod checker;
 pub mod cli;

@@ -8,8 +8,10 @@ pub mod checks;
 pub mod context;
 pub mod counters;
 pub(crate) mod diskstats;
+#[cfg(feature = "daemon")]
 pub mod events;
 pub mod fs_errors;
+#[cfg(feature = "daemon")]
 pub(crate) mod hardware;
 pub mod inventory;
 pub mod jobs;

@@ -17,6 +17,7 @@ use crate::app::settings::ReloadChannels;
 use crate::app::watchdog::Watchdog;
 use crate::app::{level, metrics, node, systemd};
 use crate::config::{self, Config};
+use crate::host::heap;
 use crate::host::helper::Program;
 use crate::host::listen::ListenError;
 use crate::host::memory;
@@ -93,7 +94,7 @@ pub(crate) async fn run(
 ) -> Result<(), RunError> {
     let root = host_root(&options.host_root)?;
     let locked = memory::lock_all();
-    tokio::spawn(memory::release_freed_regularly(locked.is_ok()));
+    tokio::spawn(heap::release_freed_regularly(locked.is_ok()));
     let mut limitations = Vec::from_iter(locked.err().map(|error| error.to_string()));
     if !nix::unistd::geteuid().is_root() {
         limitations.push(

@@ -669,6 +669,7 @@ pub(crate) fn fsid_bytes(fsid: nix::libc::fsid_t) -> [u8; 8] {
 }
 
 /// mallopt(3): the number of heaps, and from which size on an allocation is a mapping of its own.
+#[cfg(target_env = "gnu")]
 pub(crate) fn configure_malloc(arenas: i32, mapped_from: i32) {
     // SAFETY: mallopt takes two integers and is called before any other thread runs.
     unsafe {
@@ -677,14 +678,17 @@ pub(crate) fn configure_malloc(arenas: i32, mapped_from: i32) {
     }
 }
 
-/// Bytes that the program holds, in malloc's heaps and in mappings of their own (mallinfo2(3)).
-pub(crate) fn allocated_bytes() -> usize {
-    // SAFETY: mallinfo2 has no arguments and takes malloc's own locks.
-    let info = unsafe { nix::libc::mallinfo2() };
-    info.uordblks + info.hblkhd
+/// Bytes that the program holds, in malloc's heaps and in mappings of their own. mallinfo(3) counts
+/// up to 4 GiB each; mallinfo2 needs glibc 2.33.
+#[cfg(target_env = "gnu")]
+pub(crate) fn allocated_bytes() -> u64 {
+    // SAFETY: mallinfo has no arguments and takes malloc's own locks.
+    let info = unsafe { nix::libc::mallinfo() };
+    u64::from(info.uordblks.cast_unsigned()) + u64::from(info.hblkhd.cast_unsigned())
 }
 
 /// Gives whole free pages of the heaps back, unless they are locked (malloc_trim(3)).
+#[cfg(target_env = "gnu")]
 pub(crate) fn trim_heaps() {
     // SAFETY: malloc_trim takes an integer and malloc's own locks.
     unsafe { nix::libc::malloc_trim(0) };

@@ -1,0 +1,51 @@
+//! The heaps of glibc's malloc: few of them, and freed memory goes back to the system.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use procfs::process::Process;
+
+use crate::host::memory::{self, MemoryLockError};
+use crate::host::sys;
+
+/// Freed memory that stays resident for the next callers.
+const MAX_FREED_BYTES: u64 = 4 << 20;
+const RELEASE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Gives memory back that callers have filled and left.
+pub(crate) async fn release_freed_regularly(is_locked: bool) -> Infallible {
+    loop {
+        tokio::time::sleep(RELEASE_INTERVAL).await;
+        if freed_bytes() > MAX_FREED_BYTES
+            && let Err(error) = release_freed(is_locked)
+        {
+            tracing::warn!(%error, "memory is not locked again");
+        }
+    }
+}
+
+/// Resident memory of the heaps that nothing uses, about; 0 if it is unknown.
+fn freed_bytes() -> u64 {
+    let statm = Process::myself().and_then(|own| own.statm());
+    statm.map_or(0, |pages| {
+        let anonymous = pages.resident.saturating_sub(pages.shared) * procfs::page_size();
+        anonymous.saturating_sub(sys::allocated_bytes())
+    })
+}
+
+/// The kernel takes no locked page (madvise(2), MADV_DONTNEED), hence they are unlocked for these
+/// milliseconds.
+fn release_freed(is_locked: bool) -> Result<(), MemoryLockError> {
+    if is_locked {
+        return memory::unlocked_during(sys::trim_heaps);
+    }
+    sys::trim_heaps();
+    Ok(())
+}
+
+/// By default, glibc creates a heap for each thread that allocates, and all of them are locked. Hence
+/// two heaps for all threads, and a mapping of its own for what is large, such as messages: it is
+/// given back when it is freed.
+pub(crate) fn configure_malloc() {
+    sys::configure_malloc(2, 32 << 10);
+}
