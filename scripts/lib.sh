@@ -5,6 +5,12 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 TOOLS=${DISKVITALS_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/diskvitals-tools}
 PATH="$HOME/.cargo/bin:$TOOLS/bin:$PATH:/usr/sbin:/sbin"
 
+# What is installed, in scripts/install, scripts/package and scripts/release; `folder_of` is the place below the prefix.
+PROGRAMS=(diskvitalsd diskvitals diskvitals-csi)
+folder_of() { case $1 in diskvitalsd) echo sbin ;; *) echo bin ;; esac; }
+
+version_of_cargo() { sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1; }
+
 say() { printf '== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 is_root() { [ "$(id -u)" = 0 ]; }
@@ -13,7 +19,7 @@ is_root() { [ "$(id -u)" = 0 ]; }
 need_packages() {
     local missing=() package
     for package in "$@"; do
-        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+        dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     say "installing Debian packages: ${missing[*]}"
