@@ -35,6 +35,7 @@ mod lab {
     pub mod line_stream;
     pub mod logical_volumes;
     pub mod medium_errors;
+    pub mod packages;
     pub mod qmp;
     pub mod quiet_period;
     pub mod raid;
@@ -273,6 +274,12 @@ const LONG: &[Scenario] = &[
         breaks: &[drives::CHECKED_A, drives::CHECKED_B],
         limit: Duration::from_secs(1200),
         run: lab::checks::killed_in_the_middle_of_snapshots,
+    },
+    Scenario {
+        name: "the_debian_package_installs_upgrades_and_leaves_what_it_should",
+        breaks: &[],
+        limit: Duration::from_secs(900),
+        run: lab::packages::debian,
     },
 ];
 
