@@ -25,7 +25,7 @@ pub fn debian(context: &mut Context) {
     context.sh("dpkg -i /lab/diskvitals-1.deb");
     assert_eq!(
         context.sh("systemctl show -P ExecStart diskvitalsd | grep -o 'path=[^ ]*' && systemctl is-enabled diskvitalsd && getent group diskvitals | cut -d: -f1"),
-        "path=/usr/sbin/diskvitalsd\nenabled\ndiskvitals\n"
+        "path=/usr/sbin/diskvitalsd\nenabled\ndiskvitals"
     );
     let id = context.until("the installed daemon finds the full filesystem", full);
     context.sh("echo '# mine' >> /etc/diskvitals/diskvitals.toml");
@@ -35,7 +35,7 @@ pub fn debian(context: &mut Context) {
     context.sh("dpkg -i /lab/diskvitals-2.deb");
     assert_eq!(
         context.sh("dpkg-query -W -f '${Version}' diskvitals | sed 's/.*-//'"),
-        "2\n"
+        "2"
     );
     assert_ne!(before, context.sh("systemctl show -P MainPID diskvitalsd"));
     acknowledged(context, &id);
@@ -51,13 +51,13 @@ pub fn debian(context: &mut Context) {
     context.sh("systemctl disable --now -q diskvitalsd && dpkg -i /lab/diskvitals-1.deb");
     assert_eq!(
         context.sh("systemctl is-enabled diskvitalsd; systemctl is-active diskvitalsd; true"),
-        "disabled\ninactive\n"
+        "disabled\ninactive"
     );
 
     context.sh("mkdir -p /var/lib/diskvitals/pool && echo data > /var/lib/diskvitals/pool/volume.img && dpkg -P diskvitals");
     assert_eq!(
         context.sh("find /var/lib/diskvitals /etc/diskvitals /run/diskvitals /etc/systemd/system/multi-user.target.wants/diskvitalsd.service -type f -o -type l 2>/dev/null; true"),
-        "/var/lib/diskvitals/pool/volume.img\n"
+        "/var/lib/diskvitals/pool/volume.img"
     );
 
     context.sh(&format!(
