@@ -203,16 +203,26 @@ fn lay_out<'a>(
     let mut shown = Vec::new();
     for (column, mut ids) in columns {
         // Near what they stand on, by the rows of the columns before.
-        let middle = |id: &&str| {
-            let below = raw.get(*id).into_iter().flat_map(|it| &it.below);
-            let rows: Vec<usize> = below
+        let rows_below = |id: &str| -> Vec<usize> {
+            let below = raw.get(id).into_iter().flat_map(|it| &it.below);
+            below
                 .filter_map(|id| Some(group.nodes.get(*index.get(id)?)?.row))
-                .collect();
-            rows.iter().sum::<usize>() * 100 / rows.len().max(1)
+                .collect()
         };
-        ids.sort_by_cached_key(|id| middle(id));
+        ids.sort_by_cached_key(|id| {
+            let rows = rows_below(id);
+            rows.iter().sum::<usize>() * 100 / rows.len().max(1)
+        });
         let (alone, folded) = fold(ids, raw);
-        for (row, id) in alone.into_iter().enumerate() {
+        // Not above what they stand on: a straight line crosses no other node.
+        let least: Vec<usize> = alone
+            .iter()
+            .map(|id| rows_below(id).into_iter().min().unwrap_or(0))
+            .collect();
+        let mut next = 0;
+        for (id, least) in alone.into_iter().zip(least) {
+            let row = next.max(least);
+            next = row + 1;
             index.insert(id, group.nodes.len());
             shown.push(id);
             group.nodes.extend(raw.get(id).map(|it| Node {
@@ -222,7 +232,6 @@ fn lay_out<'a>(
         }
         if !folded.is_empty() {
             let at = group.nodes.len();
-            let row = group.nodes.iter().filter(|it| it.column == column).count();
             let adverse = folded.iter().filter_map(|id| raw.get(id));
             let adverse = adverse.filter(|it| rank(it.node.health) != 3);
             let adverse: Vec<i32> = adverse.map(|it| it.node.health).collect();
@@ -235,7 +244,7 @@ fn lay_out<'a>(
                 },
                 health: adverse.into_iter().min_by_key(|it| rank(*it)).unwrap_or(0),
                 flow: 0,
-                row,
+                row: next,
                 below: Vec::new(),
             });
             index.extend(folded.into_iter().map(|id| (id, at)));

@@ -13,7 +13,7 @@ const ROW_STEP: usize = BOX_HEIGHT + 8;
 const TITLE_HEIGHT: usize = 26;
 const GROUP_GAP: usize = 14;
 /// Characters that fit into a box.
-const NAME_CHARACTERS: usize = 19;
+const NAME_CHARACTERS: usize = 18;
 const DETAIL_CHARACTERS: usize = 25;
 
 pub(super) fn draw(graph: &Graph, html: &mut Html) {
