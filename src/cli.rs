@@ -3,7 +3,9 @@
 //! In: arguments and the daemon's answers. Out: text for people or canonical JSON. It evaluates
 //! nothing except the exit code.
 
+mod answers;
 pub(crate) mod args;
+mod bundle;
 mod check;
 pub mod check_image;
 mod commands;
@@ -15,6 +17,7 @@ mod manual;
 mod offline;
 mod printer;
 mod render;
+mod report;
 mod screen;
 mod self_test;
 mod table;

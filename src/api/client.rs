@@ -311,6 +311,19 @@ impl Client {
         self.call(self.inventory().get_smart_history(request)).await
     }
 
+    /// None from a daemon that does not keep outputs yet.
+    pub(crate) async fn smart_output(
+        &self,
+        drive: &str,
+    ) -> Result<Option<wire::SmartOutput>, ClientError> {
+        let id = drive.to_owned();
+        let request = wire::GetSmartOutputRequest { id };
+        match self.call(self.inventory().get_smart_output(request)).await {
+            Err(ClientError::Rejected(status)) if status.code() == Code::Unimplemented => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
     pub(crate) async fn reasons(&self) -> Result<wire::ListReasonsResponse, ClientError> {
         let request = wire::ListReasonsRequest {};
         self.call(self.inventory().list_reasons(request)).await

@@ -1,5 +1,7 @@
 //! The arguments of the command line. Help texts, completions and man pages are made from them.
 
+pub(crate) mod report;
+
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use jiff::Timestamp;
 
 use crate::api::client::DEFAULT_SOCKET;
 use crate::api::wire;
+use crate::cli::args::report::{BUNDLE_HELP, BundleArgs, REPORT_HELP, ReportArgs};
 use crate::host::clock::wall_now;
 use crate::model::check::{Filesystem, Mode};
 use crate::model::duration;
@@ -339,6 +342,12 @@ pub(crate) enum Command {
         #[arg(value_name = "REASON", value_parser = ReasonNames, hide_possible_values = true)]
         reason: Option<String>,
     },
+    /// Print a report of the node as text, or write it as one self-contained page
+    #[command(long_about = REPORT_HELP)]
+    Report(ReportArgs),
+    /// Write a support bundle: all answers, the kernel log's storage lines, smartctl's outputs
+    #[command(long_about = BUNDLE_HELP)]
+    Bundle(BundleArgs),
     /// Analyze files without a daemon: a support bundle, the log of a dead machine
     Analyze {
         #[command(subcommand)]

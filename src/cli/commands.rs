@@ -16,7 +16,9 @@ use crate::cli::error::Error;
 use crate::cli::printer::{Printer, print_bytes};
 use crate::cli::screen::Screen;
 use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
-use crate::cli::{check, complain, complete, findings, json, manual, offline, render};
+use crate::cli::{
+    bundle, check, complain, complete, findings, json, manual, offline, render, report,
+};
 use crate::model::causes::with_causes;
 use crate::model::reason::UnknownReason;
 use crate::model::similar::{did_you_mean, similar};
@@ -43,6 +45,8 @@ fn only_reads(command: &Command) -> bool {
         | Command::Explain { .. }
         | Command::Checks { .. }
         | Command::Reasons { .. }
+        | Command::Report(_)
+        | Command::Bundle(_)
         | Command::Version => true,
         Command::SelfTest { .. }
         | Command::Cleanup { .. }
@@ -180,6 +184,8 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             })?;
         }
         Command::Reasons { reason } => return reasons(&out, args, reason.as_deref()).await,
+        Command::Report(report) => return report::run(&out, args, report).await,
+        Command::Bundle(bundle) => return bundle::run(&connect().await?, bundle).await,
         Command::Analyze { what } => return analyze(&out, what),
         Command::Completions { shell } => print_bytes(&complete::script(*shell))?,
         Command::Complete { words } => {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::api::client::ClientError;
+use crate::cli::bundle::{ReadError, WriteError};
 use crate::cli::check_image::ImageError;
 use crate::cli::json::JsonError;
 use crate::config::ConfigError;
@@ -38,6 +39,10 @@ pub(crate) enum Error {
     Config(#[from] ConfigError),
     #[error("making JSON of the answer")]
     Json(#[from] JsonError),
+    #[error(transparent)]
+    ReadBundle(#[from] ReadError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
     #[error("diskvitalsd at {} has ended the watch: {why}", socket.display())]
     WatchEnded { socket: PathBuf, why: String },
 }

@@ -1,8 +1,13 @@
 //! Canonical protobuf JSON (protobuf.dev, "ProtoJSON"): lowerCamelCase, 64-bit integers as strings,
 //! default values emitted.
 
+use std::sync::OnceLock;
+
 use prost_reflect::prost::Message;
-use prost_reflect::{DescriptorError, DescriptorPool, DynamicMessage, SerializeOptions};
+use prost_reflect::{
+    DescriptorError, DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor,
+    SerializeOptions,
+};
 
 use crate::api::wire::DESCRIPTORS;
 
@@ -17,6 +22,12 @@ pub(crate) enum JsonError {
         message: String,
         #[source]
         source: prost_reflect::prost::DecodeError,
+    },
+    #[error("reading diskvitals.v1.{message} from JSON")]
+    Deserialize {
+        message: String,
+        #[source]
+        source: serde_json::Error,
     },
     #[error("writing diskvitals.v1.{message}")]
     Serialize {
@@ -53,6 +64,36 @@ pub(crate) fn value(message: &str, value: &impl Message) -> Result<serde_json::V
     })
 }
 
+/// Reads a message from its canonical JSON. Fields that this version does not know are skipped.
+pub(crate) fn parse<M: Message + Default>(
+    message: &str,
+    value: serde_json::Value,
+) -> Result<M, JsonError> {
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    let dynamic = DynamicMessage::deserialize_with_options(descriptor(message)?, value, &options)
+        .map_err(|source| JsonError::Deserialize {
+        message: message.to_owned(),
+        source,
+    })?;
+    dynamic.transcode_to().map_err(|source| JsonError::Decode {
+        message: message.to_owned(),
+        source,
+    })
+}
+
+fn descriptor(message: &str) -> Result<MessageDescriptor, JsonError> {
+    static POOL: OnceLock<DescriptorPool> = OnceLock::new();
+    let pool = match POOL.get() {
+        Some(pool) => pool,
+        None => {
+            let pool = DescriptorPool::decode(DESCRIPTORS).map_err(JsonError::Descriptors)?;
+            POOL.get_or_init(|| pool)
+        }
+    };
+    pool.get_message_by_name(&format!("diskvitals.v1.{message}"))
+        .ok_or_else(|| JsonError::NoSuchMessage(message.to_owned()))
+}
+
 fn serialize<'a, S>(
     message: &str,
     value: &impl Message,
@@ -61,16 +102,10 @@ fn serialize<'a, S>(
 where
     &'a mut S: serde::Serializer<Error = serde_json::Error>,
 {
-    let pool = DescriptorPool::decode(DESCRIPTORS).map_err(JsonError::Descriptors)?;
-    let descriptor = pool
-        .get_message_by_name(&format!("diskvitals.v1.{message}"))
-        .ok_or_else(|| JsonError::NoSuchMessage(message.to_owned()))?;
-    let dynamic =
-        DynamicMessage::decode(descriptor, value.encode_to_vec().as_slice()).map_err(|source| {
-            JsonError::Decode {
-                message: message.to_owned(),
-                source,
-            }
+    let dynamic = DynamicMessage::decode(descriptor(message)?, value.encode_to_vec().as_slice())
+        .map_err(|source| JsonError::Decode {
+            message: message.to_owned(),
+            source,
         })?;
     let options = SerializeOptions::new().skip_default_fields(false);
     dynamic

@@ -50,6 +50,19 @@ const CHECK: Exit = &[
     ),
     (130, "interrupted"),
 ];
+const REPORT: Exit = &[
+    (0, "written, also of an incomplete bundle"),
+    (1, "failed: no daemon, no bundle, not writable"),
+    (2, "wrong usage, or -o json"),
+];
+const BUNDLE: Exit = &[
+    (0, "written, also if something is missing in it"),
+    (
+        1,
+        "failed: no daemon, not writable, or the file exists (--force replaces it)",
+    ),
+    (2, "wrong usage"),
+];
 const SELF_TEST: Exit = &[
     (0, "passed (with --no-wait: started)"),
     (1, "failed, refused, or ended without a result"),
@@ -282,6 +295,38 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
             ),
         ],
         USUAL,
+    ),
+    (
+        "report",
+        &[
+            (
+                "diskvitals report > report.txt",
+                "As text, for a mail or a ticket",
+            ),
+            (
+                "diskvitals report --html report.html",
+                "As one self-contained page",
+            ),
+            (
+                "diskvitals report --from node7.tar.gz --html node7.html",
+                "Of a support bundle, without a daemon",
+            ),
+        ],
+        REPORT,
+    ),
+    (
+        "bundle",
+        &[
+            (
+                "diskvitals bundle node7.tar.gz",
+                "Everything that the daemon knows, in one file",
+            ),
+            (
+                "diskvitals bundle --redact node7.tar.gz",
+                "Without serial numbers",
+            ),
+        ],
+        BUNDLE,
     ),
     (
         "analyze",

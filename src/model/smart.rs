@@ -16,6 +16,7 @@ pub(crate) mod parse;
 pub(crate) mod report;
 pub(crate) mod rules;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::smart::report::SmartReport;
@@ -40,6 +41,29 @@ pub enum SmartResponse {
     /// The drive did not respond in time, and smartctl was killed. The drive, or the path to it,
     /// has a fault.
     TimedOut { why: String },
+}
+
+/// What smartctl printed, for support: nothing evaluates it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SmartOutput {
+    pub at: Timestamp,
+    pub exit_status: i32,
+    /// Of a query for all log pages; others read only what decides the verdict.
+    pub complete: bool,
+    /// Whether it could be interpreted.
+    pub usable: bool,
+    /// Bytes, decompressed.
+    pub size: u64,
+    /// Compressed; otherwise the reason why the output is not kept.
+    pub gzip: Result<Box<[u8]>, String>,
+}
+
+impl SmartOutput {
+    /// Whether this newer output says more than the kept one: all log pages are read only rarely, and
+    /// an output that could not be interpreted is needed to find out why.
+    pub(crate) fn replaces(&self, kept: &SmartOutput) -> bool {
+        self.complete || !self.usable || !kept.complete || !kept.usable
+    }
 }
 
 /// The kind of a self-test that an admin may start.

@@ -19,7 +19,7 @@ use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, StuckProbe};
 use crate::model::provision::ProvisionState;
-use crate::model::smart::{SelfTestKind, SmartResponse};
+use crate::model::smart::{SelfTestKind, SmartOutput, SmartResponse};
 use crate::model::superblock::Superblock;
 
 #[derive(Clone, Debug)]
@@ -70,6 +70,11 @@ pub enum SourceUpdate {
         at: Timestamp,
         response: Box<SmartResponse>,
         duration: Duration,
+    },
+    /// What smartctl printed for the response that follows.
+    SmartOutput {
+        drive: DriveId,
+        output: Box<SmartOutput>,
     },
     /// smartctl has not returned for this drive in time, and could not be killed: the drive is not
     /// queried until it has ended (`None`).

@@ -1,11 +1,11 @@
 //! SMART: reads the health data of each drive with smartctl, and finds drives that are visible only
 //! to a RAID controller.
 //!
-//! In: the targets of the owner, requests, a timer. Out: `SourceUpdate::Smart`, `SmartStuck`,
-//! `SelfTest`, `RaidMembers`, `RaidControllers`, `SmartIgnored`. May not enter: the meaning of a
+//! In: the targets of the owner, requests, a timer. Out: `SourceUpdate::Smart`, `SmartOutput`,
+//! `SmartStuck`, `SelfTest`, `RaidMembers`, `RaidControllers`, `SmartIgnored`. May not enter: the meaning of a
 //! response (`model::smart`).
 //!
-//! `plan` decides when, `dispatch` starts queries, `query` runs one, `tool` checks smartctl itself,
+//! `plan` decides when, `dispatch` starts queries, `query` runs one, `kept_output` compresses its output, `tool` checks smartctl itself,
 //! `self_test` starts a self-test, `controllers` finds RAID controllers and their disks,
 //! `raid_members` keeps them up to date, `controller_locks` serializes access to a controller,
 //! `nvme_events` makes NVMe controllers announce events, `tasks` holds the running tasks, `backend`
@@ -19,6 +19,7 @@ mod backend;
 mod controller_locks;
 pub(crate) mod controllers;
 mod dispatch;
+mod kept_output;
 mod nvme_events;
 mod plan;
 mod query;

@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 
 use crate::smartctl::Smartctl;
 
-struct Daemon {
+pub(super) struct Daemon {
     child: Child,
-    socket: PathBuf,
+    pub(super) socket: PathBuf,
     _dir: tempfile::TempDir,
 }
 
 impl Daemon {
     #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
-    fn start(tree: &Path) -> Daemon {
+    pub(super) fn start(tree: &Path) -> Daemon {
         let dir = tempfile::tempdir().expect("dir");
         let config = dir.path().join("diskvitals.toml");
         let mut settings = "[volumes]\nnot_mounted_after = 0\n".to_owned();
@@ -69,7 +69,7 @@ impl Daemon {
     }
 
     /// Returns the complete answer: settled, every probe reported, and the same twice.
-    fn picture(&self) -> Value {
+    pub(super) fn picture(&self) -> Value {
         let end = Instant::now() + Duration::from_secs(60);
         let mut last = Value::Null;
         loop {
@@ -88,7 +88,7 @@ impl Daemon {
 
     /// The command's output on a terminal of this width.
     #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
-    fn on_terminal(&self, columns: u16, words: &str) -> String {
+    pub(super) fn on_terminal(&self, columns: u16, words: &str) -> String {
         let inside = format!(
             "stty cols {columns} rows 24; exec {} --socket {} {words}",
             env!("CARGO_BIN_EXE_diskvitals"),
@@ -132,7 +132,7 @@ impl Drop for Daemon {
 }
 
 /// A smartctl that gives the recorded answers of the tree, if it has any.
-fn recorded_smartctl(tree: &Path, dir: &Path) -> Option<Smartctl> {
+pub(super) fn recorded_smartctl(tree: &Path, dir: &Path) -> Option<Smartctl> {
     let answers = std::fs::read_dir(tree.join("exec/smartctl/dev")).ok()?;
     let smartctl = Smartctl::new(&dir.join("smartctl")).expect("a smartctl");
     let beside = dir.join("smartctl/dev");

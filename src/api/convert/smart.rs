@@ -43,6 +43,9 @@ pub(crate) fn of_report(report: &SmartReport) -> wire::Smart {
         temperature_celsius: report
             .temperature
             .and_then(|celsius| i32::try_from(celsius).ok()),
+        temperature_limit_celsius: report
+            .temperature_limit
+            .and_then(|celsius| i32::try_from(celsius).ok()),
         power_on_hours: report.power_on_hours,
         power_cycles: report.power_cycles,
         wear_percent: latest(Metric::WearPercent).and_then(|percent| u32::try_from(percent).ok()),
@@ -64,6 +67,29 @@ pub(crate) fn of_report(report: &SmartReport) -> wire::Smart {
         device: report.identity.device.clone(),
         device_type: report.identity.device_type.clone(),
         ..wire::Smart::default()
+    }
+}
+
+/// What smartctl printed for the drive.
+pub(crate) fn output(drive: &Drive) -> wire::SmartOutput {
+    let drive_id = drive.facts.id.to_string();
+    let kept = drive.smart.as_ref().and_then(|smart| smart.output.as_ref());
+    let Some(output) = kept else {
+        let unavailable = "smartctl has printed nothing for this drive since the daemon's start";
+        return wire::SmartOutput {
+            drive_id,
+            unavailable: unavailable.to_owned(),
+            ..Default::default()
+        };
+    };
+    wire::SmartOutput {
+        drive_id,
+        time: Some(time(output.at)),
+        exit_status: output.exit_status,
+        complete: output.complete,
+        size_bytes: output.size,
+        gzip: output.gzip.as_deref().unwrap_or_default().to_vec(),
+        unavailable: output.gzip.as_ref().err().cloned().unwrap_or_default(),
     }
 }
 

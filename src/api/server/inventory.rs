@@ -255,6 +255,17 @@ impl wire::inventory_server::Inventory for InventoryService {
         Ok(Response::new(convert::smart::history(drive)))
     }
 
+    async fn get_smart_output(
+        &self,
+        request: Request<wire::GetSmartOutputRequest>,
+    ) -> Result<Response<wire::SmartOutput>, Status> {
+        let id = &request.get_ref().id;
+        required("id", id, MAX_QUERY)?;
+        let snapshot = self.handle.snapshot();
+        let drive = resolve_drive(&snapshot, id).map_err(unresolved("id"))?;
+        Ok(Response::new(convert::smart::output(drive)))
+    }
+
     async fn list_attachments(
         &self,
         request: Request<wire::ListAttachmentsRequest>,

@@ -49,17 +49,22 @@ pub(crate) fn is_urgent(cause: &wire::Cause) -> bool {
     cause.counted && cause.severity() == wire::Severity::Bad
 }
 
-/// `sda  slot 00  MODEL  SERIAL  BAD  SmartFailing, PendingSectors (24, +8 today)`. Without enough room
-/// the model is left out first, then the last reasons, which are returned; on a narrow screen the line
-/// is broken instead.
-fn heading(cause: &wire::Cause, screen: &Screen) -> (String, Vec<String>) {
-    let (word, tone) = match (cause.counted, cause.severity()) {
+/// The severity; of one that does not count, why.
+pub(crate) fn word(cause: &wire::Cause) -> (&'static str, Tone) {
+    match (cause.counted, cause.severity()) {
         (true, severity) => severity_word(severity),
         (false, _) if cause.findings.iter().all(|finding| finding.acknowledged) => {
             ("acked", Tone::Faint)
         }
         (false, _) => ("maintenance", Tone::Faint),
-    };
+    }
+}
+
+/// `sda  slot 00  MODEL  SERIAL  BAD  SmartFailing, PendingSectors (24, +8 today)`. Without enough room
+/// the model is left out first, then the last reasons, which are returned; on a narrow screen the line
+/// is broken instead.
+fn heading(cause: &wire::Cause, screen: &Screen) -> (String, Vec<String>) {
+    let (word, tone) = word(cause);
     let limit = screen.width.map_or(usize::MAX, usize::from);
     let short = |text: &str| shortened(text, limit / NAME_SHARE);
     let slot = match slot_name(&cause.slot) {

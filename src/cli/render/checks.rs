@@ -55,7 +55,7 @@ pub(crate) fn table(checks: &[wire::Check], screen: &Screen) -> String {
 }
 
 /// The reason for the verdict, or the current phase of a check that has not ended, with its progress.
-fn reason(check: &wire::Check) -> String {
+pub(crate) fn reason(check: &wire::Check) -> String {
     let percent = check.progress.and_then(|run| run.percent);
     match (check.state(), percent) {
         (State::Ended, _) => check.reason.clone(),

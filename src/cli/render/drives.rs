@@ -69,7 +69,7 @@ fn row(drive: &wire::Drive) -> Cells {
     ]
 }
 
-fn kind(drive: &wire::Drive) -> String {
+pub(crate) fn kind(drive: &wire::Drive) -> String {
     match drive.kind() {
         wire::DriveKind::Hdd
         | wire::DriveKind::Ssd

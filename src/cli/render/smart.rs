@@ -198,7 +198,7 @@ fn change_text(value: &wire::SmartValue, unit: &str, screen: &Screen) -> String 
     }
 }
 
-fn self_tests(smart: &wire::Smart) -> Vec<String> {
+pub(crate) fn self_tests(smart: &wire::Smart) -> Vec<String> {
     let Some(tests) = &smart.self_tests else {
         return Vec::new();
     };

@@ -190,22 +190,8 @@ fn more_causes(rest: &[wire::Cause]) -> String {
 }
 
 /// Drives and volumes whose health is unknown, those with one reason together.
-fn unknown(view: &StatusView, screen: &Screen) -> String {
-    let is_unknown = |health: i32| health == i32::from(wire::Health::Unknown);
-    let drives = view.drives.iter().filter(|it| is_unknown(it.health));
-    let volumes = view.volumes.iter().filter(|it| is_unknown(it.health));
-    let named = drives
-        .map(|it| (it.name.clone(), it.health_unknown_why.as_str()))
-        .chain(volumes.map(|it| (volumes::place(it), it.health_unknown_why.as_str())));
-    let mut by_reason: Vec<(&str, Vec<String>)> = Vec::new();
-    let mut named: Vec<(String, &str)> = named.collect();
-    named.sort_by_cached_key(|(name, _)| label::sort_key(name));
-    for (name, why) in named {
-        match by_reason.iter_mut().find(|(other, _)| *other == why) {
-            Some((_, names)) => names.push(name),
-            None => by_reason.push((why, vec![name])),
-        }
-    }
+pub(crate) fn unknown(view: &StatusView, screen: &Screen) -> String {
+    let by_reason = unknown_by_reason(view.drives, view.volumes);
     let limit = screen.width.map_or(usize::MAX, usize::from) / 2;
     let mut text = String::new();
     for (why, names) in by_reason.iter().take(MAX_SHOWN) {
@@ -234,8 +220,38 @@ fn unknown(view: &StatusView, screen: &Screen) -> String {
     text
 }
 
+/// Names of drives and volumes whose health is unknown, by the reason.
+pub(crate) fn unknown_by_reason<'a>(
+    drives: &'a [wire::Drive],
+    volumes: &'a [wire::Volume],
+) -> Vec<(&'a str, Vec<String>)> {
+    let is_unknown = |health: i32| health == i32::from(wire::Health::Unknown);
+    let drives = drives.iter().filter(|it| is_unknown(it.health));
+    let volumes = volumes.iter().filter(|it| is_unknown(it.health));
+    let named = drives
+        .map(|it| (it.name.clone(), it.health_unknown_why.as_str()))
+        .chain(volumes.map(|it| (volumes::place(it), it.health_unknown_why.as_str())));
+    let mut by_reason: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut named: Vec<(String, &str)> = named.collect();
+    named.sort_by_cached_key(|(name, _)| label::sort_key(name));
+    for (name, why) in named {
+        match by_reason.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, names)) => names.push(name),
+            None => by_reason.push((why, vec![name])),
+        }
+    }
+    by_reason
+}
+
+/// One gap: `source udev limited: `, and what it means, with local times.
+pub(crate) struct Gap {
+    pub label: String,
+    pub tone: Tone,
+    pub text: String,
+}
+
 /// The gaps in the daemon's observations, and their consequences.
-fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
+pub(crate) fn gaps(node: &wire::Node, screen: &Screen) -> Vec<Gap> {
     let mut lines = Vec::new();
     for source in &node.sources {
         let (word, tone) = match source.state() {
@@ -298,12 +314,28 @@ fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
             format!("and {} more", node.warnings.len() - MAX_SHOWN),
         ));
     }
+    lines
+        .into_iter()
+        .map(|(label, tone, line)| Gap {
+            label,
+            tone,
+            text: screen.local_times(&line),
+        })
+        .collect()
+}
+
+pub(crate) fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
+    let lines = gaps(node, screen);
     let mut text = String::new();
     if !lines.is_empty() {
         text.push('\n');
     }
-    for (label, tone, line) in lines {
-        let line = screen.local_times(&line);
+    for Gap {
+        label,
+        tone,
+        text: line,
+    } in lines
+    {
         let body = wrapped(&format!("{label}{line}"), "  ", screen);
         // Only the label is colored; it is the beginning of the first line.
         let plain_label = format!("  {}", escape_control(label.trim_end()));

@@ -148,6 +148,13 @@ impl Facts {
                 self.smart_of_known(&drive)
                     .map_or(Urgency::Nothing, |smart| smart.apply_response(*answer, at))
             }
+            SourceUpdate::SmartOutput { drive, output } => {
+                if let Some(smart) = self.smart_of_known(&drive) {
+                    smart.keep_output(*output);
+                }
+                // The response follows.
+                Urgency::Nothing
+            }
             SourceUpdate::SmartStuck { drive, stuck } => self.apply_smart_stuck(&drive, stuck),
             SourceUpdate::SelfTest {
                 drive,

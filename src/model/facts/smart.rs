@@ -17,7 +17,7 @@ use crate::model::smart::history::{Metric, Series, SmartHistory};
 use crate::model::smart::report::{
     Body, InformationalException, SelfTests, SmartReport, WhenFailed,
 };
-use crate::model::smart::{SelfTestKind, SmartResponse};
+use crate::model::smart::{SelfTestKind, SmartOutput, SmartResponse};
 use crate::model::source_update::{SmartTarget, SourceStatus, StuckSmartctl};
 
 #[derive(Clone, Debug, Default)]
@@ -38,6 +38,8 @@ pub struct SmartFacts {
     pub outcome: Option<(Timestamp, SmartOutcome)>,
     pub stuck: Option<StuckSmartctl>,
     pub self_test: Option<SelfTestStart>,
+    /// In memory only: None until smartctl has printed something since the start.
+    pub output: Option<Arc<SmartOutput>>,
     /// Kept in the store.
     pub history: Arc<SmartHistory>,
 }
@@ -166,6 +168,16 @@ impl SmartFacts {
             Urgency::Immediate
         } else {
             Urgency::UsageOnly
+        }
+    }
+
+    pub(super) fn keep_output(&mut self, output: SmartOutput) {
+        if self
+            .output
+            .as_ref()
+            .is_none_or(|kept| output.replaces(kept))
+        {
+            self.output = Some(Arc::new(output));
         }
     }
 

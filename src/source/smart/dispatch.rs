@@ -190,6 +190,7 @@ impl<W: Backend> SmartSource<W> {
             }
             QueryOutcome::Response(QueryResponse {
                 response,
+                output,
                 device_type,
                 fallback_tried,
                 wrong_drive,
@@ -213,6 +214,12 @@ impl<W: Backend> SmartSource<W> {
                     SmartResponse::Failed { .. } | SmartResponse::TimedOut { .. }
                 ) {
                     self.raid_members.recheck_slot(&plan.target, at);
+                }
+                if let Some(output) = output {
+                    let drive = drive.clone();
+                    self.context
+                        .report(SourceUpdate::SmartOutput { drive, output })
+                        .await?;
                 }
                 let at = now();
                 self.context

@@ -30,8 +30,9 @@ use crate::model::drive::Transport;
 use crate::model::path::HostPath;
 use crate::model::smart::parse::ParseError;
 use crate::model::smart::report::{Body, Identity};
-use crate::model::smart::{SmartResponse, parse};
+use crate::model::smart::{SmartOutput, SmartResponse, parse};
 use crate::source::smart::backend::Backend;
+use crate::source::smart::kept_output;
 
 /// The longest outputs, with device statistics, 256 errors and the text output, are half of this.
 pub(crate) const MAX_OUTPUT: usize = 1 << 20;
@@ -67,6 +68,8 @@ pub(crate) enum QueryOutcome {
 #[derive(Debug)]
 pub(crate) struct QueryResponse {
     pub response: SmartResponse,
+    /// What smartctl printed; None if nothing.
+    pub output: Option<Box<SmartOutput>>,
     /// The fallback device type that worked.
     pub device_type: Option<String>,
     /// The fallback device type was tried. It need not be tried again.
@@ -79,6 +82,7 @@ impl From<SmartResponse> for QueryResponse {
     fn from(response: SmartResponse) -> QueryResponse {
         QueryResponse {
             response,
+            output: None,
             device_type: None,
             fallback_tried: false,
             wrong_drive: false,
@@ -196,7 +200,7 @@ pub(crate) async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome 
         Ok(output) => output,
         Err(outcome) => return outcome,
     };
-    let first = interpret(&output, query);
+    let first = with_output(interpret(&output, query), &output, query);
     if !query.try_sat
         || query.device_type.is_some()
         || !contains_bytes(&output.stdout, b"Unknown USB bridge")
@@ -204,7 +208,7 @@ pub(crate) async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome 
         return QueryOutcome::Response(first);
     }
     let second = match run_smartctl(world, query.command(Some("sat"))).await {
-        Ok(output) => interpret(&output, query),
+        Ok(output) => with_output(interpret(&output, query), &output, query),
         Err(QueryOutcome::Response(failed)) => QueryResponse {
             fallback_tried: true,
             ..failed
@@ -247,6 +251,19 @@ async fn run_smartctl<W: Backend>(world: &W, exec: Exec) -> Result<Output, Query
         },
     };
     Err(QueryOutcome::Response(response.into()))
+}
+
+/// The output of another drive does not belong to this one.
+fn with_output(response: QueryResponse, output: &Output, query: &Query) -> QueryResponse {
+    if response.wrong_drive {
+        return response;
+    }
+    let usable = !matches!(response.response, SmartResponse::Failed { .. });
+    let output = kept_output::keep(output, query.scope == ReadScope::Full, usable);
+    QueryResponse {
+        output: output.map(Box::new),
+        ..response
+    }
 }
 
 /// Interprets the output of one run.

@@ -9,8 +9,8 @@ use diskvitals::model::advice::{Action, advise};
 use diskvitals::model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
 use diskvitals::model::finding::{Severity, Subject};
 use diskvitals::model::reason::Reason;
-use diskvitals::model::smart::SelfTestKind;
 use diskvitals::model::smart::history::{Metric, Point, Series, SmartHistory};
+use diskvitals::model::smart::{SelfTestKind, SmartOutput};
 use diskvitals::model::snapshot::{Drive, Snapshot};
 use diskvitals::model::source_update::SourceRequest;
 use diskvitals::model::volume::Stack;
@@ -136,8 +136,52 @@ fn told() -> SmartFacts {
             result: Err("a test is running".into()),
         }),
         history: Arc::new(memory),
+        output: Some(Arc::new(SmartOutput {
+            at: now(),
+            exit_status: 4,
+            complete: true,
+            usable: true,
+            size: 9,
+            gzip: Ok(Box::from(*b"\x1f\x8b")),
+        })),
         ..SmartFacts::default()
     }
+}
+
+#[tokio::test]
+async fn the_output_of_smartctl_is_served_from_memory_or_the_reason_why_there_is_none() {
+    let (mut snapshot, drive) = with(&[]);
+    let id = drive.facts.id.clone();
+    let mut known = drive.clone();
+    known.smart = Some(Arc::new(told()));
+    snapshot.drives.insert(id.clone(), Arc::new(known));
+    let output = smart_output(snapshot.clone()).await;
+    assert_eq!(output.drive_id, "MODEL_S1");
+    assert_eq!(
+        (output.exit_status, output.complete, output.size_bytes),
+        (4, true, 9)
+    );
+    assert_eq!(
+        (&output.gzip[..], &output.unavailable[..]),
+        (&b"\x1f\x8b"[..], "")
+    );
+    snapshot.drives.insert(id, Arc::new(drive));
+    let output = smart_output(snapshot).await;
+    assert!(
+        output.gzip.is_empty() && output.unavailable.contains("printed nothing"),
+        "{output:?}"
+    );
+}
+
+async fn smart_output(snapshot: Snapshot) -> wire::SmartOutput {
+    let served = Served::start(snapshot).await;
+    let mut inventory = InventoryClient::new(channel(&served.socket()).await);
+    let request = wire::GetSmartOutputRequest { id: "sda".into() };
+    inventory
+        .get_smart_output(request)
+        .await
+        .expect("answers")
+        .into_inner()
 }
 
 #[tokio::test]

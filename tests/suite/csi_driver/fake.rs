@@ -250,6 +250,13 @@ impl Inventory for Service {
         Err(Status::unimplemented("not asked"))
     }
 
+    async fn get_smart_output(
+        &self,
+        _: Request<wire::GetSmartOutputRequest>,
+    ) -> Result<Response<wire::SmartOutput>, Status> {
+        Err(Status::unimplemented("not asked"))
+    }
+
     async fn list_attachments(
         &self,
         _: Request<wire::ListAttachmentsRequest>,

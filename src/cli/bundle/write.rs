@@ -1,0 +1,120 @@
+//! Writes the archive of a bundle, and files as a whole: no reader sees a part of one.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+
+use crate::cli::bundle::Part;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    #[error("a bundle is not written to a terminal: redirect standard output, or name a file")]
+    Terminal,
+    #[error("{} exists already: give another name, or --force to replace it", .0.display())]
+    Exists(PathBuf),
+    #[error("{operation} {}", path.display())]
+    File {
+        operation: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("packing the bundle")]
+    Archive(#[source] io::Error),
+    #[error("writing the bundle's manifest")]
+    Manifest(#[source] serde_json::Error),
+}
+
+pub(super) fn archive(parts: &[Part]) -> io::Result<Vec<u8>> {
+    let encoder = GzEncoder::new(Vec::new(), Compression::default());
+    let mut archive = tar::Builder::new(encoder);
+    let time = super::now();
+    for part in parts {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(part.bytes.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(time);
+        archive.append_data(&mut header, &part.name, part.bytes.as_slice())?;
+    }
+    archive.into_inner()?.finish()
+}
+
+pub(super) fn check_absent(path: &Path) -> Result<(), WriteError> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(WriteError::File {
+            operation: "looking for",
+            path: path.to_owned(),
+            source,
+        }),
+        Ok(_) => Err(WriteError::Exists(path.to_owned())),
+    }
+}
+
+/// Writes a temporary file beside `path` and renames it. `mode`: otherwise as the umask says.
+pub(crate) fn write_file(
+    path: &Path,
+    bytes: &[u8],
+    mode: Option<u32>,
+    replace: bool,
+) -> Result<(), WriteError> {
+    let failed = |operation| {
+        move |source| WriteError::File {
+            operation,
+            path: path.to_owned(),
+            source,
+        }
+    };
+    let name = path.file_name().ok_or_else(|| {
+        failed("writing")(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it names no file",
+        ))
+    })?;
+    let mut temporary_name = std::ffi::OsString::from(".");
+    temporary_name.push(name);
+    temporary_name.push(format!(".{}", std::process::id()));
+    let temporary = path.with_file_name(temporary_name);
+    let written = create(&temporary, mode)
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()
+        })
+        .map_err(failed("writing"))
+        .and_then(|()| match rename(&temporary, path, replace) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(WriteError::Exists(path.to_owned()))
+            }
+            renamed => renamed.map_err(failed("renaming the temporary file to")),
+        });
+    if written.is_err() {
+        // The first error is the one to report.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn create(path: &Path, mode: Option<u32>) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode.unwrap_or(0o666))
+        .open(path)
+}
+
+fn rename(from: &Path, to: &Path, replace: bool) -> io::Result<()> {
+    if replace {
+        return std::fs::rename(from, to);
+    }
+    match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
+        // A filesystem without the flag: the file was absent a moment ago.
+        Err(Errno::EINVAL | Errno::ENOSYS) => std::fs::rename(from, to),
+        renamed => renamed.map_err(io::Error::from),
+    }
+}

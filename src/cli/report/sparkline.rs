@@ -1,0 +1,156 @@
+//! A drive's history as small drawings: a step line for each attribute that decides its health.
+
+use crate::api::wire;
+use crate::cli::render::smart::label;
+use crate::cli::report::html::Html;
+use crate::cli::screen::Screen;
+
+const WIDTH: f64 = 96.0;
+const HEIGHT: f64 = 20.0;
+/// Maximum number of drawings for a drive: those that changed last first.
+const MAX_SERIES: usize = 5;
+/// Corners of a line; more cannot be distinguished in its width.
+const MAX_CORNERS: usize = 96;
+/// Their values are in columns of their own and change all the time.
+const UNDECIDED: [&str; 2] = ["power_on_hours", "temperature"];
+
+pub(super) fn cell(history: Option<&wire::SmartHistory>, screen: &Screen, html: &mut Html) {
+    let series = history.map(|it| it.series.as_slice()).unwrap_or_default();
+    let decides = |it: &&wire::SmartSeries| !UNDECIDED.contains(&it.metric.as_str());
+    let mut shown: Vec<&wire::SmartSeries> = series
+        .iter()
+        .filter(decides)
+        .filter(|it| it.points.iter().any(|point| point.value > 0))
+        .collect();
+    shown.sort_by_key(|it| (!has_changed(it), it.metric.clone()));
+    let zero = series.iter().filter(decides).count() - shown.len();
+    if series.is_empty() {
+        html.text_in("span", &[("class", "faint")], "no history");
+        return;
+    }
+    let hidden = shown.len().saturating_sub(MAX_SERIES);
+    for it in shown.into_iter().take(MAX_SERIES) {
+        html.element("div", &[("class", "spark")], |html| {
+            html.text_in("span", &[], &label(&it.metric));
+            draw(it, screen, html);
+            html.text_in("span", &[("class", "num")], &figures(it));
+        });
+    }
+    let rest = match (hidden, zero) {
+        (0, 0) => return,
+        (0, zero) => format!("{zero} at zero"),
+        (hidden, zero) => format!("{hidden} more, {zero} at zero"),
+    };
+    html.text_in("span", &[("class", "faint")], &rest);
+}
+
+fn has_changed(series: &wire::SmartSeries) -> bool {
+    let first = series.points.first().map(|point| point.value);
+    series.points.iter().any(|point| Some(point.value) != first)
+}
+
+/// `3 → 24`, or `24`.
+fn figures(series: &wire::SmartSeries) -> String {
+    match (series.points.first(), series.points.last()) {
+        (Some(first), Some(last)) if has_changed(series) => {
+            format!("{} → {}", first.value, last.value)
+        }
+        (_, Some(last)) => last.value.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn draw(series: &wire::SmartSeries, screen: &Screen, html: &mut Html) {
+    let day = |point: Option<&wire::SmartPoint>| {
+        let time = point.and_then(|point| point.time.as_ref());
+        screen.date_time(time).chars().take(10).collect::<String>()
+    };
+    let title = format!(
+        "{}: {} from {} to {}",
+        label(&series.metric),
+        figures(series),
+        day(series.points.first()),
+        day(series.points.last())
+    );
+    let view = format!("0 0 {WIDTH} {HEIGHT}");
+    let size = (format!("{WIDTH}"), format!("{HEIGHT}"));
+    let attributes = [
+        ("class", "line"),
+        ("role", "img"),
+        ("viewBox", view.as_str()),
+        ("width", &size.0),
+        ("height", &size.1),
+    ];
+    html.element("svg", &attributes, |html| {
+        html.text_in("title", &[], &title);
+        html.element("path", &[("d", &path(&series.points))], |_| {});
+    });
+}
+
+/// A value holds until the next point.
+fn path(points: &[wire::SmartPoint]) -> String {
+    let second = |point: &wire::SmartPoint| point.time.as_ref().map_or(0, |time| time.seconds);
+    let times = points.iter().map(second);
+    let (begin, end) = (times.clone().min().unwrap_or(0), times.max().unwrap_or(0));
+    let values = points.iter().map(|point| point.value);
+    let (least, most) = (values.clone().min().unwrap_or(0), values.max().unwrap_or(0));
+    #[allow(clippy::cast_precision_loss)] // Pixels.
+    let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+    let x = |point: &wire::SmartPoint| {
+        WIDTH * share(second(point).abs_diff(begin), end.abs_diff(begin))
+    };
+    let y = |value: u64| match most > least {
+        true => HEIGHT - 2.0 - (HEIGHT - 4.0) * share(value - least, most - least),
+        false => HEIGHT / 2.0,
+    };
+    let step = points.len().div_ceil(MAX_CORNERS).max(1);
+    let mut path = String::new();
+    for (n, point) in points.iter().enumerate() {
+        // The last point is always one.
+        if n % step != 0 && n + 1 != points.len() {
+            continue;
+        }
+        match path.is_empty() {
+            true => path.push_str(&format!("M{:.1} {:.1}", x(point), y(point.value))),
+            false => path.push_str(&format!("H{:.1}V{:.1}", x(point), y(point.value))),
+        }
+    }
+    if points.len() == 1 || begin == end {
+        path.push_str(&format!("H{WIDTH:.1}"));
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(values: &[(i64, u64)]) -> Vec<wire::SmartPoint> {
+        let point = |(seconds, value): &(i64, u64)| wire::SmartPoint {
+            time: Some(prost_types::Timestamp {
+                seconds: *seconds,
+                nanos: 0,
+            }),
+            value: *value,
+        };
+        values.iter().map(point).collect()
+    }
+
+    #[test]
+    fn a_line_holds_each_value_until_the_next() {
+        assert_eq!(
+            path(&points(&[(0, 0), (50, 10), (100, 10)])),
+            "M0.0 18.0H48.0V2.0H96.0V2.0"
+        );
+        assert_eq!(path(&points(&[(5, 7)])), "M0.0 10.0H96.0");
+        assert_eq!(path(&[]), "H96.0");
+    }
+
+    #[test]
+    fn a_long_history_has_no_more_corners_than_pixels_and_ends_with_its_last_value() {
+        let many: Vec<(i64, u64)> = (0..5000).map(|n| (n, n as u64)).collect();
+        let path = path(&points(&many));
+        assert!(path.matches('H').count() <= MAX_CORNERS, "{path}");
+        assert!(path.ends_with("H96.0V2.0"), "{path}");
+    }
+}
