@@ -9,6 +9,7 @@ pub mod check_image;
 mod commands;
 mod complete;
 mod error;
+mod feed;
 mod findings;
 mod json;
 mod manual;
@@ -18,6 +19,7 @@ mod render;
 mod screen;
 mod self_test;
 mod table;
+mod watch;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

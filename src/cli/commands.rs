@@ -10,13 +10,12 @@ use crate::analyze::kernel_log_analysis::Unreadable;
 use crate::analyze::smart::Health;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
-use crate::api::wire::watch_event::Change;
 use crate::cli::args::{Analyze, Args, CheckArgs, Command, TestKind};
 use crate::cli::error::Error;
 use crate::cli::printer::{Printer, print_bytes};
 use crate::cli::screen::Screen;
 use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
-use crate::cli::{check, complain, complete, findings, json, manual, offline, render};
+use crate::cli::{check, complain, complete, findings, json, manual, offline, render, watch};
 use crate::model::causes::with_causes;
 use crate::model::reason::UnknownReason;
 use crate::model::similar::{did_you_mean, similar};
@@ -34,7 +33,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Error> {
 
 fn only_reads(command: &Command) -> bool {
     match command {
-        Command::Status { .. }
+        Command::Status(_)
         | Command::Drives { .. }
         | Command::Drive { .. }
         | Command::Volumes { .. }
@@ -46,7 +45,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Version => true,
         Command::SelfTest { .. }
         | Command::Cleanup { .. }
-        | Command::Watch
+        | Command::Watch(_)
         | Command::Ack { .. }
         | Command::Unack { .. }
         | Command::FormatAuthorize { .. }
@@ -67,7 +66,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             .map_err(Error::Client)
     };
     match &args.command {
-        Command::Status { exit_code } => return status(&out, &connect().await?, *exit_code).await,
+        Command::Status(args) => return status(&out, &connect().await?, args.exit_code).await,
         Command::Drives { id: None } => {
             let answer = connect().await?.drives().await?;
             out.show("ListDrivesResponse", &answer, || {
@@ -136,7 +135,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
                 render::explain::tree(&answer, &out.screen)
             })?;
         }
-        Command::Watch => watch(&out, &connect().await?, args).await?,
+        Command::Watch(watch) => return watch::run(&out, args, watch).await,
         Command::Ack { finding, note, yes } => {
             return findings::acknowledge(&out, &connect().await?, finding, note, *yes).await;
         }
@@ -253,34 +252,6 @@ async fn reasons(out: &Printer, args: &Args, wanted: Option<&str>) -> Result<Exi
         render::reasons::one(reason, &out.screen)
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-async fn watch(out: &Printer, client: &Client, args: &Args) -> Result<(), Error> {
-    let mut events = client.watch(0).await?;
-    let ended = |why: String| Error::WatchEnded {
-        socket: args.socket.clone(),
-        why,
-    };
-    // The list at the beginning is complete; of the changes, those that follow from another are left
-    // out.
-    let mut is_list = false;
-    loop {
-        let event: wire::WatchEvent = match events.message().await {
-            Ok(Some(event)) => event,
-            Ok(None) => return Err(ended("the stream is over".to_owned())),
-            Err(status) => return Err(ended(status.message().to_owned())),
-        };
-        match event.change() {
-            Change::SnapshotBegin => is_list = true,
-            Change::SnapshotEnd => is_list = false,
-            _ => {}
-        }
-        if out.json {
-            print_bytes(format!("{}\n", json::compact("WatchEvent", &event)?).as_bytes())?;
-        } else if is_list || render::watch::is_announced(&event) {
-            print_bytes(render::watch::line(&event, &out.screen).as_bytes())?;
-        }
-    }
 }
 
 async fn check<F>(

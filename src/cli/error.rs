@@ -38,6 +38,4 @@ pub(crate) enum Error {
     Config(#[from] ConfigError),
     #[error("making JSON of the answer")]
     Json(#[from] JsonError),
-    #[error("diskvitalsd at {} has ended the watch: {why}", socket.display())]
-    WatchEnded { socket: PathBuf, why: String },
 }

@@ -1,0 +1,20 @@
+//! The arguments of `status` and `watch`.
+
+use crate::cli::args::findings::FindingFilter;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    /// Exit with 0 good, 1 warning, 2 critical, 3 unknown (also without a daemon, after a time-out
+    /// and for wrong usage); acknowledged findings do not count
+    #[arg(long)]
+    pub exit_code: bool,
+}
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct WatchArgs {
+    /// Only changes, without the list of what there is
+    #[arg(long)]
+    pub changes: bool,
+    #[command(flatten)]
+    pub filter: FindingFilter,
+}
