@@ -12,12 +12,14 @@ mod error;
 mod feed;
 mod findings;
 mod json;
+mod live;
 mod manual;
 mod offline;
 mod printer;
 mod render;
 mod screen;
 mod self_test;
+mod status;
 mod table;
 mod watch;
 
@@ -34,7 +36,9 @@ use crate::model::causes::with_causes;
 /// Runs the command of the process's arguments. Exit codes: 0 done, 1 failed, 2 wrong usage; with
 /// `--exit-code` those of a monitoring plugin, where 3 (unknown) means that there is no answer.
 pub fn main() -> ExitCode {
-    let monitoring = std::env::args_os().any(|argument| argument == "--exit-code");
+    let monitoring = std::env::args_os().any(|argument| {
+        argument == "--exit-code"
+    });
     let parsed = manual::command()
         .try_get_matches()
         .and_then(|matches| Args::from_arg_matches(&matches));

@@ -10,12 +10,13 @@ use crate::analyze::kernel_log_analysis::Unreadable;
 use crate::analyze::smart::Health;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
+use crate::cli::args::status::StatusArgs;
 use crate::cli::args::{Analyze, Args, CheckArgs, Command, TestKind};
 use crate::cli::error::Error;
 use crate::cli::printer::{Printer, print_bytes};
 use crate::cli::screen::Screen;
 use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
-use crate::cli::{check, complain, complete, findings, json, manual, offline, render, watch};
+use crate::cli::{check, complain, complete, findings, manual, offline, render, status, watch};
 use crate::model::causes::with_causes;
 use crate::model::reason::UnknownReason;
 use crate::model::similar::{did_you_mean, similar};
@@ -33,7 +34,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Error> {
 
 fn only_reads(command: &Command) -> bool {
     match command {
-        Command::Status(_)
+        Command::Status(StatusArgs { watch: false, .. })
         | Command::Drives { .. }
         | Command::Drive { .. }
         | Command::Volumes { .. }
@@ -45,6 +46,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Version => true,
         Command::SelfTest { .. }
         | Command::Cleanup { .. }
+        | Command::Status(_)
         | Command::Watch(_)
         | Command::Ack { .. }
         | Command::Unack { .. }
@@ -66,7 +68,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             .map_err(Error::Client)
     };
     match &args.command {
-        Command::Status(args) => return status(&out, &connect().await?, args.exit_code).await,
+        Command::Status(status) => return status::run(&out, args, status).await,
         Command::Drives { id: None } => {
             let answer = connect().await?.drives().await?;
             out.show("ListDrivesResponse", &answer, || {
@@ -196,34 +198,6 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
 
 fn status_of(failed: bool) -> ExitCode {
     ExitCode::from(u8::from(failed))
-}
-
-async fn status(out: &Printer, client: &Client, exit_code: bool) -> Result<ExitCode, Error> {
-    let (node, drives, volumes, findings, causes) = tokio::try_join!(
-        client.node(),
-        client.drives(),
-        client.volumes(),
-        client.findings(false),
-        client.causes(),
-    )?;
-    let view = render::status::StatusView {
-        node: &node,
-        drives: &drives.drives,
-        volumes: &volumes.volumes,
-        findings: &findings.findings,
-        causes: causes.as_ref().map(|answer| answer.causes.as_slice()),
-    };
-    if out.json {
-        // The node's own members, and the causes of an answer of their own.
-        let mut value = json::value("Node", &node)?;
-        let causes = json::value("ListCausesResponse", &causes.clone().unwrap_or_default())?;
-        value["causes"] = causes["causes"].clone();
-        print_bytes(format!("{value:#}\n").as_bytes())?;
-    } else {
-        print_bytes(render::status::screen(&view, &out.screen).as_bytes())?;
-    }
-    let verdict = exit_code.then(|| render::status::verdict(&view).exit_code());
-    Ok(verdict.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
 async fn reasons(out: &Printer, args: &Args, wanted: Option<&str>) -> Result<ExitCode, Error> {

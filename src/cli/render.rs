@@ -10,6 +10,7 @@ pub(crate) mod findings;
 pub(crate) mod formatting;
 pub(crate) mod fsck;
 pub(crate) mod kernel_log;
+pub(crate) mod live;
 pub(crate) mod reasons;
 pub(crate) mod smart;
 pub(crate) mod status;

@@ -1,6 +1,7 @@
 //! Whole screens, compared as they are.
 
 mod causes;
+mod live;
 mod tables;
 
 use crate::api::wire;
