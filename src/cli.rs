@@ -34,10 +34,11 @@ use crate::cli::error::Error;
 use crate::model::causes::with_causes;
 
 /// Runs the command of the process's arguments. Exit codes: 0 done, 1 failed, 2 wrong usage; with
-/// `--exit-code` those of a monitoring plugin, where 3 (unknown) means that there is no answer.
+/// `--exit-code` or `--format` those of a monitoring plugin, where 3 (unknown) means that there is no answer.
 pub fn main() -> ExitCode {
     let monitoring = std::env::args_os().any(|argument| {
-        argument == "--exit-code"
+        let bytes = argument.as_encoded_bytes();
+        bytes == b"--exit-code" || bytes.starts_with(b"--format")
     });
     let parsed = manual::command()
         .try_get_matches()

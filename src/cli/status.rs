@@ -1,4 +1,4 @@
-//! `status` in its forms: a screen, JSON, watched.
+//! `status` in its forms: a screen, JSON, a monitoring system's output, watched.
 //!
 //! In: the daemon's answers about the whole node. Out: text and the exit status.
 
@@ -8,11 +8,13 @@ use std::process::ExitCode;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
 use crate::cli::args::Args;
-use crate::cli::args::status::{StatusArgs, WatchArgs};
+use crate::cli::args::status::{MonitoringFormat, StatusArgs, WatchArgs};
 use crate::cli::error::Error;
 use crate::cli::printer::{Printer, print_bytes};
-use crate::cli::render::status::{StatusView, screen, verdict};
-use crate::cli::{json, live, watch};
+use crate::cli::render::status::{StatusView, Verdict, screen, verdict};
+use crate::cli::render::{checkmk, nagios};
+use crate::cli::{complain, json, live, watch};
+use crate::model::causes::with_causes;
 
 /// Everything that the screen shows.
 struct Answers {
@@ -57,9 +59,14 @@ pub(crate) async fn run(
     args: &Args,
     status: &StatusArgs,
 ) -> Result<ExitCode, Error> {
-    match status.watch {
-        true => watched(out, args).await,
-        false => once(out, args, status.exit_code).await,
+    match status.format {
+        Some(_) if out.json => {
+            complain("give either --format or -o json");
+            Ok(ExitCode::from(Verdict::Unknown.exit_code()))
+        }
+        Some(format) => monitoring(args, format).await,
+        None if status.watch => watched(out, args).await,
+        None => once(out, args, status.exit_code).await,
     }
 }
 
@@ -98,4 +105,34 @@ async fn watched(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
         (false, true) => live::run(out, args).await,
         (false, false) => watch::run(out, args, &WatchArgs::default()).await,
     }
+}
+
+/// Without an answer, the state is unknown, in one line on standard output: a monitoring system reads
+/// no other.
+async fn monitoring(args: &Args, format: MonitoringFormat) -> Result<ExitCode, Error> {
+    let answers = match ask_once(args).await {
+        // The daemon may have just restarted.
+        Err(ClientError::ConnectionLost { .. }) => ask_once(args).await,
+        answered => answered,
+    };
+    let (text, status) = match (&answers, format) {
+        (Ok(answers), MonitoringFormat::Nagios) => (
+            nagios::output(&answers.view()),
+            verdict(&answers.view()).exit_code(),
+        ),
+        (Err(error), MonitoringFormat::Nagios) => (
+            nagios::unknown(&with_causes(error)),
+            Verdict::Unknown.exit_code(),
+        ),
+        // Each line of a local check has its own state.
+        (Ok(answers), MonitoringFormat::Checkmk) => (checkmk::output(&answers.view()), 0),
+        (Err(error), MonitoringFormat::Checkmk) => (checkmk::unknown(&with_causes(error)), 0),
+    };
+    print_bytes(text.as_bytes())?;
+    Ok(ExitCode::from(status))
+}
+
+async fn ask_once(args: &Args) -> Result<Answers, ClientError> {
+    let client = Client::connect(&args.socket, args.timeout).await?;
+    Answers::ask(&client).await
 }

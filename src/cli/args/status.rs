@@ -1,5 +1,7 @@
 //! The arguments of `status` and `watch`.
 
+use clap::ValueEnum;
+
 use crate::cli::args::findings::FindingFilter;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -12,6 +14,17 @@ pub(crate) struct StatusArgs {
     /// terminal, print one line per change; with -o json, one document per change
     #[arg(long, conflicts_with = "exit_code")]
     pub watch: bool,
+    /// Print the status for a monitoring system
+    #[arg(long, value_enum, conflicts_with_all = ["watch", "exit_code"])]
+    pub format: Option<MonitoringFormat>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MonitoringFormat {
+    /// A plugin's output with performance data, and its exit status (also for Icinga)
+    Nagios,
+    /// A local check: one line for the node, each drive and each volume
+    Checkmk,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]

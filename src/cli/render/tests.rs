@@ -2,6 +2,7 @@
 
 mod causes;
 mod live;
+mod monitoring;
 mod tables;
 
 use crate::api::wire;

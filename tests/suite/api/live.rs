@@ -308,3 +308,43 @@ async fn the_io_counters_are_those_of_whole_drives_that_the_kernel_counts() {
     }
     assert!(client.drive_io().await.is_err(), "there is no reading");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn monitoring_systems_get_one_line_without_a_daemon() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let socket = dir.path().join("none.sock");
+    for (format, status, begins) in [
+        ("nagios", 3, "DISKVITALS UNKNOWN - no diskvitalsd at "),
+        ("checkmk", 0, "3 \"diskvitals node\" - no diskvitalsd at "),
+    ] {
+        let socket = socket.clone();
+        let (code, text) = beside(move || finished(&socket, &["status", "--format", format])).await;
+        assert_eq!(code, Some(status));
+        assert!(
+            text.starts_with(begins) && text.lines().count() == 1,
+            "{text}"
+        );
+    }
+    let wrong = beside(move || finished(&socket, &["status", "--format", "other"])).await;
+    assert_eq!(wrong.0, Some(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_ends_with_the_state_of_the_node() {
+    let served = Served::start(snapshot(0)).await;
+    let socket = served.socket();
+    let (code, text) = beside(move || finished(&socket, &["status", "--format", "nagios"])).await;
+    assert_eq!(code, Some(2));
+    assert!(
+        text.starts_with("DISKVITALS CRITICAL - 2 drives, 2 volumes, "),
+        "{text}"
+    );
+}
+
+fn finished(socket: &Path, words: &[&str]) -> (Option<i32>, String) {
+    use std::io::Read;
+    let (mut process, mut output) = piped(socket, words);
+    let mut text = String::new();
+    output.read_to_string(&mut text).expect("text");
+    (process.0.wait().expect("it ends").code(), text)
+}
