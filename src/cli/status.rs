@@ -100,7 +100,9 @@ async fn watched(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
         let (node, causes) = tokio::try_join!(client.node(), client.causes())?;
         document(&node, causes)
     };
-    match (out.json, std::io::stdout().is_terminal()) {
+    // A terminal that knows no escape codes gets lines too.
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    match (out.json, std::io::stdout().is_terminal() && !dumb) {
         (true, _) => live::json_lines(args, newest).await,
         (false, true) => live::run(out, args).await,
         (false, false) => watch::run(out, args, &WatchArgs::default()).await,

@@ -105,8 +105,9 @@ fn show(out: &Printer, journal: &mut Journal, event: &wire::WatchEvent) -> Resul
     if out.json {
         let is_mark = matches!(event.change(), Change::SnapshotBegin | Change::SnapshotEnd);
         let is_news = journal.apply(event, &out.screen).is_some();
+        let is_change = !is_mark && (is_news || !journal.is_in_list());
         // Without --changes, all events: a list must be complete.
-        let is_shown = journal.passes(event) && (!journal.only_changes() || is_news && !is_mark);
+        let is_shown = journal.passes(event) && (!journal.only_changes() || is_change);
         return match is_shown {
             true => print_bytes(format!("{}\n", json::compact("WatchEvent", event)?).as_bytes()),
             false => Ok(()),

@@ -52,6 +52,11 @@ impl Journal {
         self.changes_only
     }
 
+    /// A list is being received.
+    pub(crate) fn is_in_list(&self) -> bool {
+        self.listed.is_some()
+    }
+
     pub(crate) fn set_filter(&mut self, filter: Resolved) {
         self.filter = filter;
     }

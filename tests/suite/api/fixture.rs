@@ -358,6 +358,11 @@ impl Owner {
         revision
     }
 
+    /// Clients that have a watch.
+    pub fn watchers(&self) -> usize {
+        self.changes.receiver_count()
+    }
+
     /// Publishes a snapshot without change events.
     pub fn redraw(&self, change: impl FnOnce(&mut Snapshot)) {
         self.snapshots

@@ -4,10 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use diskvitals::api::wire;
 use diskvitals::model::block::{DiskStat, Transfers};
 use diskvitals::model::dev::DevNo;
+use diskvitals::model::finding::Health;
 use diskvitals::model::snapshot::Snapshot;
 use diskvitals::state::handle::{ChangeKind, ChangedItem};
 use nix::sys::signal::Signal;
@@ -235,6 +237,27 @@ async fn watch_of_one_drive_leaves_out_the_others() {
         next.ends_with("changed  drive    GOOD  MODEL_S1 (sda), MISSING"),
         "{next}"
     );
+    drop(process);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_as_json_are_all_events_without_the_list() {
+    let served = Served::start(snapshot(0)).await;
+    let socket = served.socket();
+    let words = ["watch", "--changes", "-o", "json"];
+    let (process, mut lines) = piped(&socket, &words);
+    let next = tokio::task::spawn_blocking(move || line(&mut lines));
+    // The command prints no mark of its beginning.
+    while served.owner.watchers() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut sda = drive("sda", "S1");
+    sda.health = Health::Suspect;
+    let sda = ChangedItem::Drive(Arc::new(sda));
+    served.owner.change(ChangeKind::Modified, sda);
+    let event: serde_json::Value = serde_json::from_str(&next.await.unwrap()).expect("JSON");
+    assert_eq!(event["change"], "CHANGE_MODIFIED");
+    assert_eq!(event["drive"]["name"], "sda");
     drop(process);
 }
 
