@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
@@ -183,7 +184,7 @@ pub(crate) async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
     let mut poller: Option<Poller> = None;
     let mut redraw = tokio::time::interval(REDRAW_INTERVAL);
     let screen = FullScreen::enter().map_err(Error::Output)?;
-    let mut is_settling = false;
+    let mut due: Option<Instant> = None;
     loop {
         let Signals {
             terminate,
@@ -231,13 +232,16 @@ pub(crate) async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
             _ = hangup.recv() => return Ok(ExitCode::SUCCESS),
             _ = resized.recv() => true,
             _ = redraw.tick() => true,
-            () = tokio::time::sleep(SETTLE), if is_settling => {
-                is_settling = false;
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                due = None;
                 draw(out, &screen, &live)?;
                 false
             }
         };
-        is_settling |= is_changed;
+        if is_changed {
+            // Later changes do not put it off.
+            due.get_or_insert_with(|| Instant::now() + SETTLE);
+        }
     }
 }
 

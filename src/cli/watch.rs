@@ -49,7 +49,10 @@ pub(crate) async fn run(out: &Printer, args: &Args, watch: &WatchArgs) -> Result
                     Err(_) if !is_first => {}
                     Err(error) => return Err(error),
                 }
-                journal.set_causes(client.causes().await.is_ok_and(|causes| causes.is_some()));
+                // An error: this connection is about to be lost too.
+                if let Ok(causes) = client.causes().await {
+                    journal.set_causes(causes.is_some());
+                }
                 if std::mem::take(&mut is_lost) {
                     announce(out, "connected to diskvitalsd again")?;
                 }
