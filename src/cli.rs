@@ -11,8 +11,10 @@ pub mod check_image;
 mod commands;
 mod complete;
 mod error;
+mod feed;
 mod findings;
 mod json;
+mod live;
 mod manual;
 mod offline;
 mod printer;
@@ -20,7 +22,9 @@ mod render;
 mod report;
 mod screen;
 mod self_test;
+mod status;
 mod table;
+mod watch;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -33,9 +37,12 @@ use crate::cli::error::Error;
 use crate::model::causes::with_causes;
 
 /// Runs the command of the process's arguments. Exit codes: 0 done, 1 failed, 2 wrong usage; with
-/// `--exit-code` those of a monitoring plugin, where 3 (unknown) means that there is no answer.
+/// `--exit-code` or `--format` those of a monitoring plugin, where 3 (unknown) means that there is no answer.
 pub fn main() -> ExitCode {
-    let monitoring = std::env::args_os().any(|argument| argument == "--exit-code");
+    let monitoring = std::env::args_os().any(|argument| {
+        let bytes = argument.as_encoded_bytes();
+        bytes == b"--exit-code" || bytes.starts_with(b"--format")
+    });
     let parsed = manual::command()
         .try_get_matches()
         .and_then(|matches| Args::from_arg_matches(&matches));

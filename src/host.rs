@@ -34,5 +34,6 @@ pub(crate) mod resolve_beneath;
 pub mod root;
 pub(crate) mod signals;
 mod sys;
+pub(crate) mod terminal;
 pub mod worker_pool;
 pub mod xfs;

@@ -324,6 +324,16 @@ impl Client {
         }
     }
 
+    /// None from a daemon that does not know this call yet.
+    pub async fn drive_io(&self) -> Result<Option<wire::ListDriveIoResponse>, ClientError> {
+        let request = wire::ListDriveIoRequest {};
+        let answer = self.call(self.inventory().list_drive_io(request)).await;
+        match answer {
+            Err(ClientError::Rejected(status)) if status.code() == Code::Unimplemented => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
     pub(crate) async fn reasons(&self) -> Result<wire::ListReasonsResponse, ClientError> {
         let request = wire::ListReasonsRequest {};
         self.call(self.inventory().list_reasons(request)).await

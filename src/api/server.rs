@@ -13,6 +13,7 @@ mod checks;
 pub mod cleanup;
 mod connectivity;
 mod csi_volume;
+mod drive_io;
 mod incoming;
 mod inventory;
 mod listen;

@@ -1,22 +1,22 @@
 //! The arguments of the command line. Help texts, completions and man pages are made from them.
 
+pub(crate) mod findings;
 pub(crate) mod report;
+pub(crate) mod status;
 
-use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PathBufValueParser, PossibleValue, StringValueParser, TypedValueParser};
-use clap::{Arg, Parser, Subcommand, ValueEnum};
-use jiff::Timestamp;
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::api::client::DEFAULT_SOCKET;
 use crate::api::wire;
+use crate::cli::args::findings::{FindingsArgs, ReasonNames};
 use crate::cli::args::report::{BUNDLE_HELP, BundleArgs, REPORT_HELP, ReportArgs};
-use crate::host::clock::wall_now;
+use crate::cli::args::status::{StatusArgs, WatchArgs};
 use crate::model::check::{Filesystem, Mode};
 use crate::model::duration;
-use crate::model::reason::Reason;
 
 const ABOUT_HELP: &str = "Shows the health of this node's drives, filesystems and volumes, with the reason and since when, as diskvitalsd (the node's daemon) knows it.
 
@@ -108,83 +108,6 @@ pub(crate) struct CheckArgs {
     pub cancel: Option<String>,
 }
 
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct FindingsArgs {
-    /// A finding's id, or the unique beginning of one; or a thing by any of its names
-    #[arg(value_name = "FINDING|ID")]
-    pub id: Option<String>,
-    /// Include cleared findings
-    #[arg(long)]
-    pub all: bool,
-    /// Only findings of this severity, or worse
-    #[arg(long, value_enum, value_name = "LEVEL")]
-    pub severity: Option<Level>,
-    /// Only findings about this drive, and those of volumes that follow from its failure
-    #[arg(long, value_name = "ID")]
-    pub drive: Option<String>,
-    /// Only findings about this volume
-    #[arg(long, value_name = "ID")]
-    pub volume: Option<String>,
-    /// Only findings with this reason; may be repeated
-    #[arg(long, value_name = "REASON", value_parser = ReasonNames, hide_possible_values = true)]
-    pub reason: Vec<String>,
-    /// Only findings that began or cleared since: a duration before now (2d, 90min), or a local date
-    /// with or without a time (2026-11-20, "2026-11-20 14:00")
-    #[arg(long, value_name = "TIME", value_parser = since)]
-    pub since: Option<Since>,
-}
-
-/// Least severity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Level {
-    Info,
-    Suspect,
-    Bad,
-}
-
-impl Level {
-    pub(crate) fn wire(self) -> wire::Severity {
-        match self {
-            Level::Info => wire::Severity::Info,
-            Level::Suspect => wire::Severity::Suspect,
-            Level::Bad => wire::Severity::Bad,
-        }
-    }
-}
-
-/// A point in time, given as such or as an age.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Since {
-    Ago(Duration),
-    At(Timestamp),
-}
-
-impl Since {
-    pub(crate) fn time(self) -> Timestamp {
-        match self {
-            Since::Ago(age) => wall_now().checked_sub(age).unwrap_or(Timestamp::MIN),
-            Since::At(time) => time,
-        }
-    }
-}
-
-fn since(text: &str) -> Result<Since, String> {
-    if let Ok(age) = duration::parse(text) {
-        return Ok(Since::Ago(age));
-    }
-    if let Ok(time) = text.parse::<Timestamp>() {
-        return Ok(Since::At(time));
-    }
-    let local = text.parse::<jiff::civil::DateTime>();
-    let zoned = local.and_then(|local| local.to_zoned(jiff::tz::TimeZone::system()));
-    zoned
-        .map(|zoned| Since::At(zoned.timestamp()))
-        .map_err(|_| {
-            "give a duration before now (2d, 90min) or a date (2026-11-20, \"2026-11-20 14:00\")"
-                .to_owned()
-        })
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FilesystemKind {
     /// ext2 and ext3 too
@@ -203,6 +126,12 @@ impl FilesystemKind {
     }
 }
 
+const WATCH_HELP: &str = "Prints what there is, then one line per change, until interrupted.
+
+A problem with everything that follows from it (a drive and the volumes on it) is one line, as in `diskvitals status`. With a filter, only problems with \
+such findings are printed, and the drives, volumes and checks that it names. When the daemon restarts, the command connects again and prints what has changed \
+meanwhile. With -o json, each line is one event of the API.";
+
 const SELF_TEST_HELP: &str = "Starts a drive's SMART self-test and waits for its end.
 
 The drive remains usable during the test, at reduced speed. Interrupting this program does not end the test; `diskvitals drive ID` shows the result.";
@@ -210,12 +139,7 @@ The drive remains usable during the test, at reduced speed. Interrupting this pr
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show the node and its active findings on one screen, worst first
-    Status {
-        /// Exit with 0 good, 1 warning, 2 critical, 3 unknown (also without a daemon, after a
-        /// time-out and for wrong usage); acknowledged findings do not count
-        #[arg(long)]
-        exit_code: bool,
-    },
+    Status(StatusArgs),
     /// List all drives, or show one in full
     Drives {
         #[arg(value_name = "ID", hide = true)]
@@ -271,7 +195,8 @@ pub(crate) enum Command {
         id: String,
     },
     /// Print one line per change, until interrupted
-    Watch,
+    #[command(long_about = WATCH_HELP)]
+    Watch(WatchArgs),
     /// Acknowledge a finding: it stays visible but does not count until it clears or worsens (root)
     Ack {
         /// A finding's id, or the unique beginning of one; or a thing by any of its names: its
@@ -431,31 +356,6 @@ impl CheckMode {
             CheckMode::Live => Mode::Live,
             CheckMode::Frozen => Mode::Frozen,
         }
-    }
-}
-
-/// Only for completion: a newer daemon may know more reasons, so that no name is refused here.
-#[derive(Clone)]
-struct ReasonNames;
-
-impl TypedValueParser for ReasonNames {
-    type Value = String;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        argument: Option<&Arg>,
-        value: &OsStr,
-    ) -> Result<String, clap::Error> {
-        StringValueParser::new().parse_ref(command, argument, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(
-            Reason::ALL
-                .iter()
-                .map(|reason| PossibleValue::new(reason.name())),
-        ))
     }
 }
 

@@ -10,14 +10,14 @@ use crate::analyze::kernel_log_analysis::Unreadable;
 use crate::analyze::smart::Health;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
-use crate::api::wire::watch_event::Change;
+use crate::cli::args::status::StatusArgs;
 use crate::cli::args::{Analyze, Args, CheckArgs, Command, TestKind};
 use crate::cli::error::Error;
 use crate::cli::printer::{Printer, print_bytes};
 use crate::cli::screen::Screen;
 use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::cli::{
-    bundle, check, complain, complete, findings, json, manual, offline, render, report,
+    bundle, check, complain, complete, findings, manual, offline, render, report, status, watch,
 };
 use crate::model::causes::with_causes;
 use crate::model::reason::UnknownReason;
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Error> {
 
 fn only_reads(command: &Command) -> bool {
     match command {
-        Command::Status { .. }
+        Command::Status(StatusArgs { watch: false, .. })
         | Command::Drives { .. }
         | Command::Drive { .. }
         | Command::Volumes { .. }
@@ -50,7 +50,8 @@ fn only_reads(command: &Command) -> bool {
         | Command::Version => true,
         Command::SelfTest { .. }
         | Command::Cleanup { .. }
-        | Command::Watch
+        | Command::Status(_)
+        | Command::Watch(_)
         | Command::Ack { .. }
         | Command::Unack { .. }
         | Command::FormatAuthorize { .. }
@@ -71,7 +72,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             .map_err(Error::Client)
     };
     match &args.command {
-        Command::Status { exit_code } => return status(&out, &connect().await?, *exit_code).await,
+        Command::Status(status) => return status::run(&out, args, status).await,
         Command::Drives { id: None } => {
             let answer = connect().await?.drives().await?;
             out.show("ListDrivesResponse", &answer, || {
@@ -140,7 +141,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
                 render::explain::tree(&answer, &out.screen)
             })?;
         }
-        Command::Watch => watch(&out, &connect().await?, args).await?,
+        Command::Watch(watch) => return watch::run(&out, args, watch).await,
         Command::Ack { finding, note, yes } => {
             return findings::acknowledge(&out, &connect().await?, finding, note, *yes).await;
         }
@@ -205,34 +206,6 @@ fn status_of(failed: bool) -> ExitCode {
     ExitCode::from(u8::from(failed))
 }
 
-async fn status(out: &Printer, client: &Client, exit_code: bool) -> Result<ExitCode, Error> {
-    let (node, drives, volumes, findings, causes) = tokio::try_join!(
-        client.node(),
-        client.drives(),
-        client.volumes(),
-        client.findings(false),
-        client.causes(),
-    )?;
-    let view = render::status::StatusView {
-        node: &node,
-        drives: &drives.drives,
-        volumes: &volumes.volumes,
-        findings: &findings.findings,
-        causes: causes.as_ref().map(|answer| answer.causes.as_slice()),
-    };
-    if out.json {
-        // The node's own members, and the causes of an answer of their own.
-        let mut value = json::value("Node", &node)?;
-        let causes = json::value("ListCausesResponse", &causes.clone().unwrap_or_default())?;
-        value["causes"] = causes["causes"].clone();
-        print_bytes(format!("{value:#}\n").as_bytes())?;
-    } else {
-        print_bytes(render::status::screen(&view, &out.screen).as_bytes())?;
-    }
-    let verdict = exit_code.then(|| render::status::verdict(&view).exit_code());
-    Ok(verdict.map_or(ExitCode::SUCCESS, ExitCode::from))
-}
-
 async fn reasons(out: &Printer, args: &Args, wanted: Option<&str>) -> Result<ExitCode, Error> {
     // The daemon's own table is preferred: it may be newer than this program's.
     let answer = match Client::connect(&args.socket, args.timeout).await {
@@ -259,34 +232,6 @@ async fn reasons(out: &Printer, args: &Args, wanted: Option<&str>) -> Result<Exi
         render::reasons::one(reason, &out.screen)
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-async fn watch(out: &Printer, client: &Client, args: &Args) -> Result<(), Error> {
-    let mut events = client.watch(0).await?;
-    let ended = |why: String| Error::WatchEnded {
-        socket: args.socket.clone(),
-        why,
-    };
-    // The list at the beginning is complete; of the changes, those that follow from another are left
-    // out.
-    let mut is_list = false;
-    loop {
-        let event: wire::WatchEvent = match events.message().await {
-            Ok(Some(event)) => event,
-            Ok(None) => return Err(ended("the stream is over".to_owned())),
-            Err(status) => return Err(ended(status.message().to_owned())),
-        };
-        match event.change() {
-            Change::SnapshotBegin => is_list = true,
-            Change::SnapshotEnd => is_list = false,
-            _ => {}
-        }
-        if out.json {
-            print_bytes(format!("{}\n", json::compact("WatchEvent", &event)?).as_bytes())?;
-        } else if is_list || render::watch::is_announced(&event) {
-            print_bytes(render::watch::line(&event, &out.screen).as_bytes())?;
-        }
-    }
 }
 
 async fn check<F>(

@@ -43,6 +43,4 @@ pub(crate) enum Error {
     ReadBundle(#[from] ReadError),
     #[error(transparent)]
     Write(#[from] WriteError),
-    #[error("diskvitalsd at {} has ended the watch: {why}", socket.display())]
-    WatchEnded { socket: PathBuf, why: String },
 }

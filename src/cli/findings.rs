@@ -4,6 +4,8 @@
 //! In: arguments, the daemon's findings. Out: the findings that are meant, or an error that says what
 //! to give. An acknowledgement covers the listed findings and no later ones.
 
+pub(crate) mod filter;
+
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
@@ -12,8 +14,9 @@ use jiff::Timestamp;
 
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
-use crate::cli::args::FindingsArgs;
+use crate::cli::args::findings::FindingsArgs;
 use crate::cli::error::Error;
+use crate::cli::findings::filter::about;
 use crate::cli::printer::{Printer, print_bytes};
 use crate::cli::render::{self, counted};
 use crate::cli::{complain, screen};
@@ -84,16 +87,12 @@ async fn filtered(
     args: &FindingsArgs,
     findings: Vec<wire::Finding>,
 ) -> Result<Vec<wire::Finding>, Error> {
-    let mut kept = findings;
-    for wanted in &args.reason {
-        known_reason(wanted, &kept)?;
+    for wanted in &args.filter.reason {
+        known_reason(wanted, &findings)?;
     }
-    let names = args.drive.iter().chain(&args.volume);
-    for name in names {
-        let explained = client.explain(name).await?;
-        let about = about(&explained, &kept);
-        kept = about.into_iter().map(|(finding, _)| finding).collect();
-    }
+    let mut kept = filter::Resolved::ask(client, &args.filter)
+        .await?
+        .keep(findings);
     let begun = |finding: &wire::Finding, after: Timestamp| {
         let cleared = finding.cleared.as_ref().and_then(|it| it.time.as_ref());
         let times = finding.since.as_ref().into_iter().chain(cleared);
@@ -101,21 +100,12 @@ async fn filtered(
             .filter_map(screen::timestamp)
             .any(|time| time >= after)
     };
-    kept.retain(|finding| {
-        args.severity
-            .is_none_or(|least| finding.severity() >= least.wire())
-            && (args.reason.is_empty()
-                || args
-                    .reason
-                    .iter()
-                    .any(|wanted| finding.reason.eq_ignore_ascii_case(wanted)))
-            && args.since.is_none_or(|since| begun(finding, since.time()))
-    });
+    kept.retain(|finding| args.since.is_none_or(|since| begun(finding, since.time())));
     Ok(kept)
 }
 
 /// A reason that neither this program nor a finding has is a typing mistake.
-fn known_reason(wanted: &str, findings: &[wire::Finding]) -> Result<(), Error> {
+pub(crate) fn known_reason(wanted: &str, findings: &[wire::Finding]) -> Result<(), Error> {
     let names: BTreeSet<&str> = Reason::ALL
         .iter()
         .map(|reason| reason.name())
@@ -174,60 +164,8 @@ fn candidates(findings: &[&wire::Finding]) -> String {
     text
 }
 
-/// The findings about what was explained, and those of volumes that only follow from them. With the
-/// latter: why acknowledging the cause is not enough for it, if another drive fails as well.
-fn about(
-    explained: &wire::Explanation,
-    all: &[wire::Finding],
-) -> Vec<(wire::Finding, Option<String>)> {
-    // An older daemon names the first subject only.
-    let subjects: Vec<&wire::Subject> = match explained.subjects.as_slice() {
-        [] => explained.subject.iter().collect(),
-        subjects => subjects.iter().collect(),
-    };
-    let is_named = |finding: &wire::Finding| {
-        let subject = finding.subject.as_ref();
-        subject.is_some_and(|subject| subjects.contains(&subject))
-    };
-    let drives: BTreeSet<&str> = subjects
-        .iter()
-        .filter(|subject| subject.kind() == wire::SubjectKind::Drive)
-        .map(|subject| subject.id.as_str())
-        .collect();
-    let above = |finding: &wire::Finding| {
-        let subject = finding.subject.as_ref();
-        explained.volumes.iter().find(|volume| {
-            subject.is_some_and(|it| it.kind() == wire::SubjectKind::Volume && it.id == volume.id)
-                && volume
-                    .drive_ids
-                    .iter()
-                    .any(|drive| drives.contains(drive.as_str()))
-        })
-    };
-    // Active findings only: a cleared one follows from nothing any more.
-    let announces = |finding: &wire::Finding| {
-        finding.cleared.is_none() && finding.reason == Reason::DriveFailing.name()
-    };
-    let leaders: BTreeSet<&str> = all
-        .iter()
-        .filter(|finding| announces(finding) && above(finding).is_some())
-        .map(|finding| finding.id.as_str())
-        .collect();
-    all.iter()
-        .filter_map(|finding| {
-            if is_named(finding) {
-                return Some((finding.clone(), None));
-            }
-            let follows = leaders.contains(finding.id.as_str())
-                || finding.cleared.is_none() && leaders.contains(finding.follows.as_str());
-            let volume = above(finding).filter(|_| follows)?;
-            Some((finding.clone(), obstacle(finding, volume, &drives, all)))
-        })
-        .collect()
-}
-
 /// The volume has another drive with findings that count.
-fn obstacle(
+pub(super) fn obstacle(
     finding: &wire::Finding,
     volume: &wire::Volume,
     named: &BTreeSet<&str>,

@@ -21,12 +21,18 @@ const USUAL: Exit = &[
     (2, "wrong usage"),
 ];
 const STATUS: Exit = &[
-    (0, "done; with --exit-code: good"),
-    (1, "failed; with --exit-code: warning"),
-    (2, "wrong usage; with --exit-code: critical"),
+    (
+        0,
+        "done; with --exit-code and --format nagios: good; with --format checkmk: always",
+    ),
+    (1, "failed; with --exit-code and --format nagios: warning"),
+    (
+        2,
+        "wrong usage; with --exit-code and --format nagios: critical",
+    ),
     (
         3,
-        "with --exit-code: unknown, also without a daemon, after a time-out and for wrong usage",
+        "with --exit-code and --format nagios: unknown, also without a daemon, after a time-out and for wrong usage",
     ),
 ];
 const ACK: Exit = &[
@@ -100,6 +106,14 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
             (
                 "diskvitals status --exit-code",
                 "As a monitoring plugin: 0 good, 1 warning, 2 critical, 3 unknown",
+            ),
+            (
+                "diskvitals status --watch",
+                "The screen, kept up to date, with the drives' I/O, checks and self-tests",
+            ),
+            (
+                "diskvitals status --format nagios",
+                "A plugin's output with performance data, for Nagios and Icinga",
             ),
         ],
         STATUS,
@@ -195,6 +209,10 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
         "watch",
         &[
             ("diskvitals watch", "One line for each change"),
+            (
+                "diskvitals watch --changes --severity bad",
+                "Only new and changed problems that are BAD",
+            ),
             ("diskvitals watch -o json", "One JSON object in each line"),
         ],
         USUAL,

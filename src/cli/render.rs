@@ -2,23 +2,31 @@
 
 pub(crate) mod attachments;
 pub(crate) mod causes;
+pub(crate) mod checkmk;
 pub(crate) mod checks;
 pub(crate) mod drives;
 pub(crate) mod errors;
 pub(crate) mod explain;
+mod figures;
 pub(crate) mod findings;
 pub(crate) mod formatting;
 pub(crate) mod fsck;
 pub(crate) mod kernel_log;
+pub(crate) mod live;
+pub(crate) mod nagios;
 pub(crate) mod reasons;
 pub(crate) mod smart;
 pub(crate) mod status;
 pub(crate) mod volumes;
 pub(crate) mod watch;
+pub(crate) mod width;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use crate::cli::render::width::shortened;
+
+use crate::cli::render::width::columns;
 use crate::cli::screen::{Screen, Tone, escape_control};
 
 /// `label   value` lines, aligned; empty values are left out.
@@ -62,31 +70,15 @@ pub(crate) fn slot_name(slot: &str) -> &str {
     }
 }
 
-/// The text with escapes, cut to this many characters.
-pub(crate) fn shortened(text: &str, limit: usize) -> String {
-    // Escapes lengthen the text: no more of it is needed than fits.
-    let text = match text.char_indices().nth(limit.saturating_add(1)) {
-        Some((end, _)) => escape_control(&text[..end]),
-        None => escape_control(text),
-    };
-    if text.chars().count() <= limit {
-        return text;
-    }
-    let kept = text.chars().take(limit.saturating_sub(1));
-    kept.chain(['…']).collect()
-}
-
 /// Text broken at spaces to the screen's width, each line behind `indent`.
 pub(crate) fn wrapped(text: &str, indent: &str, screen: &Screen) -> String {
     let room = screen.width.map_or(usize::MAX, |width| {
-        usize::from(width)
-            .saturating_sub(indent.chars().count())
-            .max(20)
+        usize::from(width).saturating_sub(columns(indent)).max(20)
     });
     let text = escape_control(text);
     let (mut lines, mut line) = (String::new(), String::new());
     for word in text.split(' ') {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {
+        if !line.is_empty() && columns(&line) + 1 + columns(word) > room {
             lines.push_str(&format!("{indent}{line}\n"));
             line.clear();
         }

@@ -100,15 +100,17 @@ impl Screen {
             .to_string()
     }
 
-    /// The time of day only, for `watch`.
-    pub(crate) fn time_of_day(&self, time: Option<&prost_types::Timestamp>) -> String {
-        match time.and_then(timestamp) {
-            Some(time) => time
-                .to_zoned(self.zone.clone())
-                .strftime("%H:%M:%S")
-                .to_string(),
-            None => "--:--:--".to_owned(),
-        }
+    /// The present local time.
+    pub(crate) fn clock(&self) -> String {
+        self.local(self.now)
+    }
+
+    /// The time since then; none if it is in the future.
+    pub(crate) fn since(&self, time: &prost_types::Timestamp) -> std::time::Duration {
+        let elapsed = timestamp(time).map(|time| self.now.duration_since(time));
+        elapsed
+            .and_then(|elapsed| elapsed.try_into().ok())
+            .unwrap_or_default()
     }
 }
 

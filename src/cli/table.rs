@@ -6,6 +6,7 @@ use comfy_table::{
 };
 
 use crate::cli::render::shortened;
+use crate::cli::render::width::columns as columns_of;
 use crate::cli::screen::{Screen, Tone, escape_control};
 
 /// Space between columns.
@@ -13,7 +14,7 @@ const COLUMN_GAP: u16 = 2;
 
 pub(crate) struct Column {
     pub title: &'static str,
-    /// The column may be cut to this many characters; 0: never.
+    /// The column may be cut to this many columns of the terminal; 0: never.
     pub min_width: u16,
     /// Columns are left out when space is missing, the highest value first; 0: never.
     pub drop_priority: u8,
@@ -95,7 +96,7 @@ fn stacked(columns: &[Column], rows: &[Cells], shown: &[usize], screen: &Screen)
             };
             let room = limit.saturating_sub(title.len() + 2).max(MIN_CELL);
             let cell = shortened(cell, room);
-            let length = title.len() + cell.chars().count();
+            let length = title.len() + columns_of(&cell);
             if used > 0 && (n == 2 || used + 2 + length > limit) {
                 text.push_str("\n  ");
                 used = 2;
@@ -144,8 +145,7 @@ fn fit(
     (over == 0).then_some(widths)
 }
 
-/// The layout with every text cut to its column. Characters are counted, not cells: the layout cuts
-/// wider text again.
+/// The layout with every text cut to its column.
 fn cut(
     columns: &[Column],
     rows: &[Cells],
@@ -157,22 +157,11 @@ fn cut(
     if natural == widths {
         return layout(columns, rows, shown, screen);
     }
-    let short = |text: &str, width: u16| {
-        let (text, width) = (escape_control(text), usize::from(width));
-        if text.chars().count() <= width {
-            text
-        } else {
-            text.chars()
-                .take(width.saturating_sub(1))
-                .chain(['…'])
-                .collect()
-        }
-    };
     let mut rows = rows.to_vec();
     for row in &mut rows {
         for (at, width) in shown.iter().zip(widths) {
             if let Some((text, _)) = row.get_mut(*at) {
-                *text = short(text, *width);
+                *text = shortened(text, usize::from(*width));
             }
         }
     }

@@ -240,6 +240,17 @@ pub struct MultipathPath {
     pub fail_count: u64,
 }
 
+/// Reads and writes of a device, completed since it appeared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transfers {
+    pub reads: u64,
+    pub writes: u64,
+    pub sectors_read: u64,
+    /// The time that the requests took, added up.
+    pub read_milliseconds: u64,
+    pub write_milliseconds: u64,
+}
+
 /// One line of /proc/diskstats: the fields that rules use (Documentation/admin-guide/iostats.rst).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskStat {
@@ -251,6 +262,8 @@ pub struct DiskStat {
     #[serde(default)]
     pub sectors_written: u64,
     pub in_flight: u64,
+    #[serde(default)]
+    pub transfers: Transfers,
     /// The line itself, for evidence.
     pub line: String,
 }

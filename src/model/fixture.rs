@@ -336,6 +336,7 @@ impl TestHost {
             completed,
             sectors_written: 0,
             in_flight,
+            transfers: Default::default(),
             line,
         };
         self.apply(

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::host::clock::now;
 use crate::host::root::HostRoot;
-use crate::model::block::DiskStat;
+use crate::model::block::{DiskStat, Transfers};
 use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::facts::disk_io::WAIT_BEFORE_PROBE;
@@ -45,9 +45,15 @@ fn parse_line(line: &str) -> Option<DiskStat> {
     let counts: Vec<u64> = fields
         .map(|field| field.parse().ok())
         .collect::<Option<_>>()?;
-    // 1 reads, 5 writes, 7 sectors written, 9 in flight, 12 discards, 16 flushes; numbered from 1 as
-    // in iostats.rst.
-    let (reads, writes, in_flight) = (counts.first()?, counts.get(4)?, counts.get(8)?);
+    // 1 reads, 3 sectors read, 4 ms reading, 5 writes, 7 sectors written, 8 ms writing, 9 in flight,
+    // 12 discards, 16 flushes; numbered from 1 as in iostats.rst.
+    let transfers = Transfers {
+        reads: *counts.first()?,
+        writes: *counts.get(4)?,
+        sectors_read: *counts.get(2)?,
+        read_milliseconds: *counts.get(3)?,
+        write_milliseconds: *counts.get(7)?,
+    };
     let rest = counts
         .get(11)
         .unwrap_or(&0)
@@ -55,9 +61,13 @@ fn parse_line(line: &str) -> Option<DiskStat> {
     Some(DiskStat {
         dev,
         name,
-        completed: reads.wrapping_add(*writes).wrapping_add(rest),
+        completed: transfers
+            .reads
+            .wrapping_add(transfers.writes)
+            .wrapping_add(rest),
         sectors_written: *counts.get(6)?,
-        in_flight: *in_flight,
+        in_flight: *counts.get(8)?,
+        transfers,
         line: line.trim().to_owned(),
     })
 }

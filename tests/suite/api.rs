@@ -5,6 +5,7 @@ mod checks;
 mod cleanup;
 mod commands;
 mod fixture;
+mod live;
 mod reading;
 mod smart;
 mod sockets;

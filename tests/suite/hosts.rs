@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::smartctl::Smartctl;
+use crate::terminal::Terminal;
 
 pub(super) struct Daemon {
     child: Child,
@@ -295,6 +296,33 @@ fn two_dying_disks_and_four_smaller_troubles_fit_on_one_screen_with_their_mount_
             format!("two_dying_disks_at_{columns}_columns"),
             steady_screen(&text)
         );
+    }
+}
+
+#[test]
+fn the_live_screen_of_two_dying_disks_has_their_figures_at_any_width() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts/two-dying-disks");
+    let daemon = Daemon::start(&tree);
+    daemon.picture();
+    let socket = daemon.socket.to_str().expect("text");
+    for columns in [40, 80, 120, 200] {
+        let mut terminal = Terminal::start(
+            &["--socket", socket, "status", "--watch"],
+            columns,
+            if columns < 80 { 60 } else { 36 },
+        );
+        // Rates need two readings.
+        let frame = terminal.await_frame(|frame| frame.contains("0 B/s"));
+        for line in frame.lines() {
+            let width = line.chars().count();
+            assert!(width <= usize::from(columns), "{columns}: {line}");
+        }
+        insta::assert_snapshot!(
+            format!("live_two_dying_disks_at_{columns}_columns"),
+            steady_screen(&frame)
+        );
+        terminal.type_keys("q");
+        assert!(terminal.ended().success());
     }
 }
 

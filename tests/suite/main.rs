@@ -35,6 +35,8 @@ mod process;
 #[allow(dead_code, reason = "the benches use the rest of it")]
 #[path = "../support/smartctl.rs"]
 mod smartctl;
+#[path = "../support/terminal.rs"]
+mod terminal;
 #[allow(dead_code, reason = "the benches use the rest of it")]
 #[path = "../support/tree.rs"]
 mod tree;

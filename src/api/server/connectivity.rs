@@ -111,7 +111,8 @@ fn evaluate(
     })
 }
 
-async fn read_counters(handle: &Handle) -> Result<Arc<Vec<DiskStat>>, Status> {
+/// The counters of all devices whose I/O the kernel counts.
+pub(crate) async fn read_counters(handle: &Handle) -> Result<Arc<Vec<DiskStat>>, Status> {
     match tokio::time::timeout(READ_TIMEOUT, handle.read_io()).await {
         Ok(read) => Ok(read?),
         Err(_) => Err(unavailable(format!(
@@ -168,6 +169,7 @@ mod tests {
             completed,
             sectors_written: 0,
             in_flight,
+            transfers: Default::default(),
             line: String::new(),
         }
     }

@@ -1,5 +1,5 @@
 //! The Inventory service: each call reads the newest snapshot and converts only the requested part.
-//! No call waits.
+//! No call waits, except that ListDriveIo awaits the next reading of the kernel's counters.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,9 +13,10 @@ use crate::api::finding_order::rank;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
 use crate::api::server::caller::caller_uid;
+use crate::api::server::connectivity::read_counters;
 use crate::api::server::paging::{self, List};
 use crate::api::server::quota::UidQuota;
-use crate::api::server::{attachments, watch};
+use crate::api::server::{attachments, drive_io, watch};
 use crate::api::status::{MAX_QUERY, exhausted, invalid, not_found, required, unresolved};
 use crate::api::{convert, explain, wire};
 use crate::model::echo::echo;
@@ -271,6 +272,17 @@ impl wire::inventory_server::Inventory for InventoryService {
         request: Request<wire::ListAttachmentsRequest>,
     ) -> Result<Response<wire::ListAttachmentsResponse>, Status> {
         attachments::list(&self.handle.snapshot(), request.get_ref()).map(Response::new)
+    }
+
+    async fn list_drive_io(
+        &self,
+        _: Request<wire::ListDriveIoRequest>,
+    ) -> Result<Response<wire::ListDriveIoResponse>, Status> {
+        let stats = read_counters(&self.handle).await?;
+        Ok(Response::new(drive_io::list(
+            &self.handle.snapshot(),
+            &stats,
+        )))
     }
 
     async fn list_reasons(

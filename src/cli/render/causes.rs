@@ -5,8 +5,10 @@ use crate::api::wire;
 use crate::api::wire::cause::Kind;
 use crate::api::wire::cause_hit::Kind as HitKind;
 use crate::cli::render::findings::message_about;
+use crate::cli::render::width::columns;
 use crate::cli::render::{shortened, slot_name, wrapped};
 use crate::cli::screen::{Screen, Tone, escape_control, severity_word};
+use crate::model::label;
 
 /// A name takes at most this share of a line.
 const NAME_SHARE: usize = 2;
@@ -37,12 +39,28 @@ pub(crate) fn block(cause: &wire::Cause, screen: &Screen) -> String {
             // A shell takes the rest as a comment.
             command.push_str("  # also ");
             let limit = screen.width.map_or(usize::MAX, usize::from);
-            let room = limit.saturating_sub(command.chars().count());
+            let room = limit.saturating_sub(columns(&command));
             command.push_str(&fitting(&hidden, room));
         }
         text.push_str(&format!("{}\n", screen.paint(Tone::Faint, command)));
     }
     text
+}
+
+/// The order of ListCauses, for causes that are not from its list.
+pub(crate) fn rank(cause: &wire::Cause) -> impl Ord + use<> {
+    let name = match cause.kind() {
+        // A missing drive keeps its place.
+        Kind::Drive => cause.name.strip_prefix("was ").unwrap_or(&cause.name),
+        _ => &cause.name,
+    };
+    (
+        !cause.counted,
+        std::cmp::Reverse(cause.severity),
+        cause.kind,
+        label::sort_key(name),
+        cause.id.clone(),
+    )
 }
 
 pub(crate) fn is_urgent(cause: &wire::Cause) -> bool {
@@ -84,12 +102,12 @@ fn heading(cause: &wire::Cause, screen: &Screen) -> (String, Vec<String>) {
     ];
     let reasons = reasons(cause);
     let all_reasons = reasons.join(", ");
-    if width(&parts) + 2 + all_reasons.chars().count() > limit {
+    if width(&parts) + 2 + columns(&all_reasons) > limit {
         parts[2].0.clear();
     }
     let mut text = joined(&parts, screen);
     let room = limit.saturating_sub(width(&parts) + 2);
-    if all_reasons.chars().count() <= room {
+    if columns(&all_reasons) <= room {
         return (format!("{text}  {all_reasons}\n"), Vec::new());
     }
     if limit < usize::from(NARROW) {
@@ -119,7 +137,7 @@ fn heading(cause: &wire::Cause, screen: &Screen) -> (String, Vec<String>) {
 
 fn width(parts: &[(String, Tone)]) -> usize {
     let shown = parts.iter().filter(|(text, _)| !text.is_empty());
-    let widths = shown.map(|(text, _)| text.chars().count() + 2);
+    let widths = shown.map(|(text, _)| columns(text) + 2);
     widths.sum::<usize>().saturating_sub(2)
 }
 
@@ -128,7 +146,7 @@ fn joined(parts: &[(String, Tone)], screen: &Screen) -> String {
     let limit = screen.width.map_or(usize::MAX, usize::from);
     let (mut lines, mut used) = (String::new(), 0);
     for (text, tone) in parts.iter().filter(|(text, _)| !text.is_empty()) {
-        let length = text.chars().count();
+        let length = columns(text);
         if used > 0 && used + 2 + length > limit {
             lines.push_str(&format!("\n{INDENT}"));
             used = INDENT.len();
@@ -148,7 +166,7 @@ const MORE: &str = ", +10 more";
 fn count_fitting(reasons: &[String], room: usize, reserved: usize) -> usize {
     let mut used = 0;
     for (at, reason) in reasons.iter().enumerate() {
-        used += reason.chars().count() + if at > 0 { 2 } else { 0 };
+        used += columns(reason) + if at > 0 { 2 } else { 0 };
         let others = match at + 1 == reasons.len() {
             true => 0,
             false => reserved,
@@ -194,7 +212,7 @@ pub(crate) fn reasons(cause: &wire::Cause) -> Vec<String> {
 }
 
 /// `hits /  /srv/bay0  pod db/mysql-0; covered: /home`, as many as fit on the line.
-fn hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
+pub(super) fn hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
     let limit = screen.width.map_or(usize::MAX, usize::from);
     let (mut line, mut shown, mut covered) = (String::new(), 0, false);
     for (at, hit) in cause.hits.iter().enumerate() {
@@ -210,8 +228,8 @@ fn hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
             true => 0,
             false => "  +1000 more".len(),
         };
-        let room = limit.saturating_sub(line.chars().count() + reserved);
-        if shown > 0 && before.chars().count() + name.chars().count() > room {
+        let room = limit.saturating_sub(columns(&line) + reserved);
+        if shown > 0 && columns(before) + columns(&name) > room {
             break;
         }
         line.push_str(before);

@@ -75,6 +75,18 @@ fn is_counted(finding: &wire::Finding, view: &StatusView) -> bool {
 }
 
 pub(crate) fn screen(view: &StatusView, screen: &Screen) -> String {
+    let mut text = head(view, screen);
+    text.push_str(&problems(view, screen));
+    text.push_str(&monitoring_gaps(view.node, screen));
+    if view.findings.is_empty() {
+        text.push_str(&brief("drives", view.drives, drives::table, screen));
+        text.push_str(&brief("volumes", view.volumes, volumes::table, screen));
+    }
+    text
+}
+
+/// Two lines: the node, and its verdict.
+pub(super) fn head(view: &StatusView, screen: &Screen) -> String {
     let node = view.node;
     let mut text = format!(
         "{}  Linux {}, diskvitalsd {} started {}\n",
@@ -84,12 +96,6 @@ pub(crate) fn screen(view: &StatusView, screen: &Screen) -> String {
         screen.ago(node.started.as_ref()),
     );
     text.push_str(&verdict_line(view, screen));
-    text.push_str(&problems(view, screen));
-    text.push_str(&monitoring_gaps(node, screen));
-    if view.findings.is_empty() {
-        text.push_str(&brief("drives", view.drives, drives::table, screen));
-        text.push_str(&brief("volumes", view.volumes, volumes::table, screen));
-    }
     text
 }
 
@@ -100,6 +106,11 @@ fn verdict_line(view: &StatusView, screen: &Screen) -> String {
         Verdict::Critical => ("CRITICAL", Tone::Critical),
         Verdict::Unknown => ("UNKNOWN", Tone::Warning),
     };
+    format!("{}  {}\n", screen.paint(tone, word), summary(view))
+}
+
+/// `6 drives, 9 volumes, 6 causes (18 findings)`.
+pub(crate) fn summary(view: &StatusView) -> String {
     let active = view
         .findings
         .iter()
@@ -129,11 +140,7 @@ fn verdict_line(view: &StatusView, screen: &Screen) -> String {
     } else {
         "; the first scan is not complete yet"
     };
-    format!(
-        "{}  {}{settled}\n",
-        screen.paint(tone, word),
-        words.join(", ")
-    )
+    format!("{}{settled}", words.join(", "))
 }
 
 /// A block for each cause; a blank line before each urgent one, and before the others.

@@ -1,11 +1,13 @@
 //! Whole screens, compared as they are.
 
 mod causes;
+mod live;
+mod monitoring;
 mod tables;
 
 use crate::api::wire;
 use crate::cli::render::status::{StatusView, Verdict, verdict};
-use crate::cli::render::{attachments, checks, drives, explain, findings, status, volumes, watch};
+use crate::cli::render::{attachments, checks, drives, explain, findings, status, volumes};
 use crate::cli::screen::tests::{before, screen};
 
 fn finding() -> wire::Finding {
@@ -451,58 +453,6 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
         to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem
                   that shut down; `stale` or `not connected` means a server that is down.
     "#);
-}
-
-#[test]
-fn watch_has_a_line_for_each_change() {
-    use wire::watch_event::{Change, Item};
-    let event = |change: Change, item| {
-        watch::line(
-            &wire::WatchEvent {
-                revision: 7,
-                time: before(0),
-                change: change.into(),
-                item,
-            },
-            &screen(None),
-        )
-    };
-    let lines = [
-        event(Change::SnapshotBegin, None),
-        event(
-            Change::Added,
-            Some(Item::Drive(drive("nvme0n1", wire::Health::Good))),
-        ),
-        event(Change::SnapshotEnd, None),
-        event(
-            Change::Modified,
-            Some(Item::Volume(volume(wire::Health::Bad, vec![finding()]))),
-        ),
-        event(Change::Removed, Some(Item::Finding(finding()))),
-    ];
-    insta::assert_snapshot!(lines.concat(), @r#"
-    12:00:00  everything, at revision 7:
-    12:00:00  added    drive    GOOD  nguid.nvme0n1 (nvme0n1)
-    12:00:00  end of the list; changes follow
-    12:00:00  changed  volume   BAD  csi:d.example/a: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO)
-    12:00:00  removed  finding  BAD  NotAccessible pod default/web-0: /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output error (EIO) [0123456789ab]
-    "#);
-}
-
-#[test]
-fn a_finding_that_follows_another_is_not_announced() {
-    use wire::watch_event::Item;
-    let follower = wire::Finding {
-        follows: "ba9876543210".into(),
-        ..finding()
-    };
-    for (finding, announced) in [(finding(), true), (follower, false)] {
-        let event = wire::WatchEvent {
-            item: Some(Item::Finding(finding)),
-            ..wire::WatchEvent::default()
-        };
-        assert_eq!(watch::is_announced(&event), announced);
-    }
 }
 
 fn check() -> wire::Check {

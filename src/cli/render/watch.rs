@@ -1,34 +1,51 @@
-//! One line per change.
+//! `watch`: one line per change.
 
 use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
-use crate::cli::render::{causes, checks, findings};
+use crate::cli::render::{causes, checks, findings, slot_name};
 use crate::cli::screen::{Screen, Tone, escape_control, health, severity, severity_word};
 
-/// False for a finding whose cause another finding of the same volume announces.
-pub(crate) fn is_announced(event: &wire::WatchEvent) -> bool {
-    match &event.item {
-        Some(Item::Finding(finding)) => finding.follows.is_empty(),
-        // Its findings have lines of their own.
-        Some(Item::Cause(_)) => false,
-        _ => true,
-    }
+/// A line of `watch`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub time: Option<prost_types::Timestamp>,
+    pub what: What,
 }
 
-pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
-    let clock = screen.time_of_day(event.time.as_ref());
-    let (word, tone) = match event.change() {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum What {
+    /// With its revision.
+    ListBegin(u64),
+    ListEnd,
+    /// Added, modified or removed, and the text about the subject.
+    Changed(Change, String),
+}
+
+pub(crate) fn line(entry: &Entry, screen: &Screen) -> String {
+    let time = screen.date_time(entry.time.as_ref());
+    let (change, text) = match &entry.what {
+        What::ListBegin(revision) => {
+            return format!("{time}  everything, at revision {revision}:\n");
+        }
+        What::ListEnd => return format!("{time}  end of the list; changes follow\n"),
+        What::Changed(change, text) => (change, text),
+    };
+    let (word, tone) = match change {
         Change::Added => ("added", Tone::Plain),
         Change::Modified => ("changed", Tone::Plain),
         Change::Removed => ("removed", Tone::Faint),
-        Change::SnapshotBegin => {
-            return format!("{clock}  everything, at revision {}:\n", event.revision);
-        }
-        Change::SnapshotEnd => return format!("{clock}  end of the list; changes follow\n"),
-        Change::Unspecified => ("?", Tone::Faint),
+        Change::SnapshotBegin | Change::SnapshotEnd | Change::Unspecified => ("?", Tone::Faint),
     };
-    let what = match &event.item {
-        Some(Item::Drive(drive)) => {
+    format!(
+        "{time}  {}  {text}\n",
+        screen.paint(tone, format!("{word:7}"))
+    )
+}
+
+/// What an entry says about its subject.
+pub(crate) fn subject_text(item: &Item, screen: &Screen) -> String {
+    match item {
+        Item::Drive(drive) => {
             let (word, tone) = health(drive.health);
             let missing = if drive.presence() == wire::Presence::Missing {
                 ", MISSING"
@@ -42,7 +59,7 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 escape_control(&drive.name)
             )
         }
-        Some(Item::Volume(volume)) => {
+        Item::Volume(volume) => {
             let (word, tone) = health(volume.health);
             let message = volume
                 .condition
@@ -56,7 +73,7 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 escape_control(&volume.id)
             )
         }
-        Some(Item::Finding(finding)) => {
+        Item::Finding(finding) => {
             let (word, tone) = severity(finding);
             let reason = escape_control(&finding.reason);
             format!(
@@ -67,7 +84,7 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 finding.id
             )
         }
-        Some(Item::Check(check)) => {
+        Item::Check(check) => {
             let (word, tone) = checks::verdict(check);
             let why = if check.reason.is_empty() {
                 &check.phase
@@ -82,19 +99,24 @@ pub(crate) fn line(event: &wire::WatchEvent, screen: &Screen) -> String {
                 check.id
             )
         }
-        Some(Item::Cause(cause)) => {
-            let (word, tone) = severity_word(cause.severity());
+        Item::Cause(cause) => {
+            let (word, tone) = match cause.counted {
+                true => severity_word(cause.severity()),
+                false => ("not counted", Tone::Faint),
+            };
             format!(
-                "cause    {}  {}: {}",
+                "cause    {}  {}{}: {}{}",
                 screen.paint(tone, word),
                 escape_control(&cause.name),
-                causes::reasons(cause).join(", ")
+                match cause.slot.as_str() {
+                    "" => String::new(),
+                    slot => format!(" (slot {})", escape_control(slot_name(slot))),
+                },
+                causes::reasons(cause).join(", "),
+                causes::hits(cause, screen)
+                    .map(|hits| format!("; {}", hits.trim()))
+                    .unwrap_or_default()
             )
         }
-        None => "an item of a kind that this program does not know".to_owned(),
-    };
-    format!(
-        "{clock}  {}  {what}\n",
-        screen.paint(tone, format!("{word:7}"))
-    )
+    }
 }

@@ -358,6 +358,11 @@ impl Owner {
         revision
     }
 
+    /// Clients that have a watch.
+    pub fn watchers(&self) -> usize {
+        self.changes.receiver_count()
+    }
+
     /// Publishes a snapshot without change events.
     pub fn redraw(&self, change: impl FnOnce(&mut Snapshot)) {
         self.snapshots
@@ -480,7 +485,19 @@ impl Served {
     }
 
     pub async fn build(snapshot: Snapshot, change: impl FnOnce(Server) -> Server) -> Served {
-        let dir = tempfile::tempdir().unwrap();
+        Served::within(tempfile::tempdir().unwrap(), snapshot, change).await
+    }
+
+    /// On the sockets of a server that was stopped.
+    pub async fn again(stopped: Served, snapshot: Snapshot) -> Served {
+        Served::within(stopped.dir, snapshot, |server| server).await
+    }
+
+    async fn within(
+        dir: tempfile::TempDir,
+        snapshot: Snapshot,
+        change: impl FnOnce(Server) -> Server,
+    ) -> Served {
         let (owner, handle) = Owner::start(snapshot);
         let (callers, allowed) = watch::channel(AgentCallers::default());
         let (stop, stopped) = oneshot::channel();

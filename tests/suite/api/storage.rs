@@ -289,6 +289,7 @@ fn stat(completed: u64) -> Vec<DiskStat> {
         completed,
         sectors_written: 0,
         in_flight: 0,
+        transfers: Default::default(),
         line: String::new(),
     }]
 }

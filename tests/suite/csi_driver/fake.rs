@@ -264,6 +264,13 @@ impl Inventory for Service {
         Err(Status::unimplemented("not asked"))
     }
 
+    async fn list_drive_io(
+        &self,
+        _: Request<wire::ListDriveIoRequest>,
+    ) -> Result<Response<wire::ListDriveIoResponse>, Status> {
+        Err(Status::unimplemented("not asked"))
+    }
+
     async fn list_reasons(
         &self,
         _: Request<wire::ListReasonsRequest>,

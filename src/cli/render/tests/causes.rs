@@ -3,7 +3,7 @@
 use super::*;
 use crate::cli::render::causes::block;
 
-fn cause(name: &str, severity: wire::Severity, hits: usize) -> wire::Cause {
+pub(super) fn cause(name: &str, severity: wire::Severity, hits: usize) -> wire::Cause {
     let finding = |reason: &str, figure: &str, grown_today| wire::CauseFinding {
         reason: reason.into(),
         severity: severity.into(),

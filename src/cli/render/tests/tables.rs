@@ -1,6 +1,7 @@
 //! Tables on narrow and wide terminals, with hostile names and hundreds of rows.
 
 use super::*;
+use crate::cli::render::width::columns;
 
 fn disk(slot: u32) -> wire::Drive {
     let letters = ["sdb", "sda", "sdaa"];
@@ -113,6 +114,50 @@ fn hostile_names_are_escaped_and_hundreds_of_rows_are_whole_in_every_table() {
         ] {
             assert!(!text.contains(['\u{1b}', '\u{202e}', '\u{200b}']));
             assert!(text.lines().count() >= rows, "{width:?}");
+        }
+    }
+}
+
+#[test]
+fn wide_and_combining_characters_keep_the_columns_aligned() {
+    let names = [
+        "/srv/backup",
+        "/srv/备份/数据库",
+        "/srv/🙂🙂",
+        "/srv/e\u{301}e\u{301}te\u{301}",
+    ];
+    let volumes: Vec<wire::Volume> = names
+        .iter()
+        .enumerate()
+        .map(|(at, name)| {
+            let mut volume = volume(wire::Health::Good, Vec::new());
+            volume.id = format!("fs:{at}");
+            volume.pods.clear();
+            volume.missing_mounts.clear();
+            volume.mounts[0].path = name.repeat(3);
+            volume
+        })
+        .collect();
+    for width in [40, 80, 120, 200] {
+        let text = volumes::table(&volumes, &screen(Some(width)));
+        let place = |line: &str| Some(columns(&line[..line.find("GOOD")?]));
+        let places: Vec<usize> = text.lines().filter_map(place).collect();
+        assert_eq!(places.len(), names.len(), "{text}");
+        // Below 80 columns a volume takes several lines.
+        assert!(
+            width < 80 || places.iter().all(|it| *it == places[0]),
+            "{text}"
+        );
+        for line in text.lines() {
+            assert!(columns(line) <= usize::from(width), "{width}: {line}");
+        }
+    }
+    let mut wide = causes::cause("备份盘", wire::Severity::Bad, 3);
+    wide.hits[0].name = "/srv/备份".repeat(20);
+    wide.model = "型号".repeat(30);
+    for width in [60, 80, 120, 200] {
+        for line in crate::cli::render::causes::block(&wide, &screen(Some(width))).lines() {
+            assert!(columns(line) <= usize::from(width), "{width}: {line}");
         }
     }
 }

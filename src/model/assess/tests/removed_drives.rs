@@ -43,6 +43,7 @@ fn io(world: &mut TestHost, sectors_read: u64, sectors_written: u64, seconds: i6
         completed: sectors_read + sectors_written,
         sectors_written,
         in_flight: 0,
+        transfers: Default::default(),
         line: format!("8 16 sdb {sectors_read} {sectors_written}"),
     };
     world.apply(

@@ -1,0 +1,319 @@
+//! `status --watch`: a screen that is drawn again when something changes, until q.
+//!
+//! In: the feed, polls of what a watch does not carry (the node, I/O counters, the progress of
+//! checks), keys, signals. Out: screens; with JSON, one document for each change. The terminal is
+//! restored in every case.
+
+mod node_state;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::api::client::{Client, ClientError};
+use crate::api::wire;
+use crate::cli::args::Args;
+use crate::cli::complain;
+use crate::cli::error::Error;
+use crate::cli::feed::{Feed, Update};
+use crate::cli::live::node_state::{IoRates, NodeState};
+use crate::cli::printer::{Printer, print_bytes};
+use crate::cli::render::live::{LiveView, Outage, lines, waiting};
+use crate::cli::render::status::StatusView;
+use crate::cli::screen::Screen;
+use crate::host::clock::{monotonic, wall_now};
+use crate::host::terminal::{self, FullScreen, Key, is_output_closed};
+use crate::model::causes::with_causes;
+
+/// I/O rates are means over this time.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Ages on the screen grow.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
+/// Changes that follow one another closely are drawn once.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// One answer to what a watch does not carry.
+struct Polled {
+    node: wire::Node,
+    io: Option<(wire::ListDriveIoResponse, Duration)>,
+    checks: Vec<wire::Check>,
+}
+
+/// Polls until it is dropped.
+struct Poller {
+    answers: mpsc::Receiver<Result<Polled, ClientError>>,
+    /// Asks for an answer before the interval is over.
+    wake: Arc<Notify>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Poller {
+    fn start(client: Client) -> Poller {
+        let (sender, answers) = mpsc::channel(1);
+        let wake = Arc::new(Notify::new());
+        let woken = wake.clone();
+        let task = tokio::spawn(async move {
+            let mut timer = tokio::time::interval(POLL_INTERVAL);
+            loop {
+                let is_due = tokio::select! {
+                    _ = timer.tick() => true,
+                    () = woken.notified() => false,
+                };
+                let answer = poll(&client, is_due).await;
+                if sender.send(answer).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Poller {
+            answers,
+            wake,
+            task,
+        }
+    }
+}
+
+/// The I/O counters only at even intervals, since rates over moments say nothing.
+async fn poll(client: &Client, with_io: bool) -> Result<Polled, ClientError> {
+    let node = client.node().await?;
+    let io = match with_io {
+        true => match client.drive_io().await {
+            Ok(answer) => answer.map(|answer| (answer, monotonic())),
+            // The counters cannot be read: there is no rate, and all else is known.
+            Err(ClientError::Rejected(_)) => Some((Default::default(), monotonic())),
+            Err(error) => return Err(error),
+        },
+        false => None,
+    };
+    let mut checks = Vec::new();
+    if with_io {
+        checks = client.checks("").await?.checks;
+        checks.retain(|check| check.state() != wire::check::State::Ended);
+    }
+    Ok(Polled { node, io, checks })
+}
+
+#[derive(Default)]
+struct Live {
+    state: NodeState,
+    node: Option<wire::Node>,
+    io: IoRates,
+    outage: Option<Outage>,
+}
+
+impl Live {
+    fn lost(&mut self, why: String) {
+        self.io.clear();
+        let since = self.outage.take().map(|outage| outage.since);
+        let now = wall_now();
+        self.outage = Some(Outage {
+            since: since.unwrap_or(prost_types::Timestamp {
+                seconds: now.as_second(),
+                nanos: now.subsec_nanosecond(),
+            }),
+            why,
+        });
+    }
+
+    fn polled(&mut self, answer: Polled) {
+        self.node = Some(answer.node);
+        if let Some((io, at)) = answer.io {
+            self.io.apply(io, at);
+        }
+        for check in answer.checks {
+            self.state.update_check(check);
+        }
+    }
+
+    fn lines(&self, screen: &Screen, height: Option<u16>) -> Vec<String> {
+        let Some(node) = self.node.as_ref().filter(|_| self.state.is_complete) else {
+            return waiting(self.outage.as_ref(), screen);
+        };
+        let lists = self.state.lists();
+        let view = LiveView {
+            status: StatusView {
+                node,
+                drives: &lists.drives,
+                volumes: &lists.volumes,
+                findings: &lists.findings,
+                causes: Some(&lists.causes),
+            },
+            checks: &lists.checks,
+            io: self.io.rates(),
+            outage: self.outage.as_ref(),
+        };
+        lines(&view, screen, height)
+    }
+}
+
+/// The signals that end the program, and a new size.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    resized: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals, Error> {
+        let of = |kind| signal(kind).map_err(Error::Signal);
+        Ok(Signals {
+            terminate: of(SignalKind::terminate())?,
+            interrupt: of(SignalKind::interrupt())?,
+            hangup: of(SignalKind::hangup())?,
+            resized: of(SignalKind::window_change())?,
+        })
+    }
+}
+
+pub(crate) async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
+    let mut feed = Feed::start(&args.socket, args.timeout).await?;
+    let mut signals = Signals::new()?;
+    let mut live = Live::default();
+    let mut poller: Option<Poller> = None;
+    let mut redraw = tokio::time::interval(REDRAW_INTERVAL);
+    let screen = FullScreen::enter().map_err(Error::Output)?;
+    let mut due: Option<Instant> = None;
+    loop {
+        let Signals {
+            terminate,
+            interrupt,
+            hangup,
+            resized,
+        } = &mut signals;
+        let is_changed = tokio::select! {
+            update = feed.next() => match update {
+                Update::Connected(client) => {
+                    poller = Some(Poller::start(client));
+                    false
+                }
+                Update::Event(event) => {
+                    let is_changed = live.state.apply(*event);
+                    if let (true, Some(poller)) = (is_changed, &poller) {
+                        poller.wake.notify_one();
+                    }
+                    is_changed
+                }
+                Update::Lost(why) => {
+                    poller = None;
+                    live.lost(why);
+                    true
+                }
+            },
+            Some(answer) = next_answer(&mut poller) => {
+                match answer {
+                    Ok(answer) => {
+                        live.outage = None;
+                        live.polled(answer);
+                    }
+                    // The connection exists, and the daemon does not answer.
+                    Err(error) => live.lost(with_causes(&error)),
+                }
+                true
+            }
+            key = screen.key() => match key {
+                Key::Quit => return Ok(ExitCode::SUCCESS),
+                Key::Redraw => true,
+                Key::Other => false,
+            },
+            _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+            _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
+            _ = hangup.recv() => return Ok(ExitCode::SUCCESS),
+            _ = resized.recv() => true,
+            _ = redraw.tick() => true,
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                due = None;
+                draw(out, &screen, &live)?;
+                false
+            }
+        };
+        if is_changed {
+            // Later changes do not put it off.
+            due.get_or_insert_with(|| Instant::now() + SETTLE);
+        }
+    }
+}
+
+/// Pending without a poller.
+async fn next_answer(poller: &mut Option<Poller>) -> Option<Result<Polled, ClientError>> {
+    match poller {
+        Some(poller) => poller.answers.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn draw(out: &Printer, full: &FullScreen, live: &Live) -> Result<(), Error> {
+    let size = terminal::size();
+    let screen = Screen {
+        width: size.map(|(columns, _)| columns).or(out.screen.width),
+        now: wall_now(),
+        ..out.screen.clone()
+    };
+    let lines = live.lines(&screen, size.map(|(_, lines)| lines));
+    full.draw(&lines).map_err(Error::Output)
+}
+
+/// `status -o json` again after each change, one document in each line.
+pub(crate) async fn json_lines(
+    args: &Args,
+    document: impl AsyncFn(&Client) -> Result<serde_json::Value, Error>,
+) -> Result<ExitCode, Error> {
+    let mut feed = Feed::start(&args.socket, args.timeout).await?;
+    let mut client: Option<Client> = None;
+    let mut state = NodeState::default();
+    let mut last = serde_json::Value::Null;
+    let mut is_lost = false;
+    let mut pipe = tokio::time::interval(REDRAW_INTERVAL);
+    loop {
+        let update = tokio::select! {
+            update = feed.next() => update,
+            _ = pipe.tick() => match is_output_closed() {
+                true => return Ok(ExitCode::SUCCESS),
+                false => continue,
+            },
+        };
+        let is_changed = match update {
+            Update::Connected(connected) => {
+                client = Some(connected);
+                is_lost = false;
+                false
+            }
+            Update::Event(event) => state.apply(*event),
+            Update::Lost(why) => {
+                if !std::mem::replace(&mut is_lost, true) {
+                    complain(&format!("no answer from diskvitalsd, trying again: {why}"));
+                }
+                false
+            }
+        };
+        let (true, Some(client)) = (is_changed, &client) else {
+            continue;
+        };
+        let now = match document(client).await {
+            Ok(document) => document,
+            // The feed says when the daemon is lost.
+            Err(Error::Client(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        let mut content = now.clone();
+        if let Some(members) = content.as_object_mut() {
+            // It counts changes, also those of which this document says nothing.
+            members.remove("revision");
+        }
+        if content != last {
+            print_bytes(format!("{now}\n").as_bytes())?;
+            last = content;
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `watch`: one line for each change, over restarts of the daemon.
+//!
+//! In: the feed. Out: lines, or events as JSON.
+
+pub(crate) mod journal;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::api::client::Client;
+use crate::api::wire;
+use crate::api::wire::watch_event::Change;
+use crate::cli::args::Args;
+use crate::cli::args::status::WatchArgs;
+use crate::cli::error::Error;
+use crate::cli::feed::{Feed, Update};
+use crate::cli::findings::filter::Resolved;
+use crate::cli::findings::known_reason;
+use crate::cli::printer::{Printer, print_bytes};
+use crate::cli::screen::Screen;
+use crate::cli::watch::journal::Journal;
+use crate::cli::{complain, json, render};
+use crate::host::clock::wall_now;
+use crate::host::terminal::is_output_closed;
+
+/// How often a closed pipe is noticed when nothing changes.
+const PIPE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(out: &Printer, args: &Args, watch: &WatchArgs) -> Result<ExitCode, Error> {
+    let mut feed = Feed::start(&args.socket, args.timeout).await?;
+    let mut journal = Journal::new(watch.changes);
+    let mut pipe = tokio::time::interval(PIPE_CHECK_INTERVAL);
+    let mut is_lost = false;
+    let mut is_first = true;
+    loop {
+        let update = tokio::select! {
+            update = feed.next() => update,
+            _ = pipe.tick() => match is_output_closed() {
+                true => return Ok(ExitCode::SUCCESS),
+                false => continue,
+            },
+        };
+        match update {
+            Update::Connected(client) => {
+                let filter = resolve(&client, watch).await;
+                match filter {
+                    Ok(filter) => journal.set_filter(filter),
+                    // A daemon that has just started may not know the name yet.
+                    Err(_) if !is_first => {}
+                    Err(error) => return Err(error),
+                }
+                // An error: this connection is about to be lost too.
+                if let Ok(causes) = client.causes().await {
+                    journal.set_causes(causes.is_some());
+                }
+                if std::mem::take(&mut is_lost) {
+                    announce(out, "connected to diskvitalsd again")?;
+                }
+                is_first = false;
+            }
+            Update::Event(event) => show(out, &mut journal, &event)?,
+            Update::Lost(why) if !is_lost => {
+                is_lost = true;
+                announce(
+                    out,
+                    &format!("no answer from diskvitalsd, trying again: {why}"),
+                )?;
+            }
+            Update::Lost(_) => {}
+        }
+    }
+}
+
+async fn resolve(client: &Client, watch: &WatchArgs) -> Result<Resolved, Error> {
+    let filter = &watch.filter;
+    if !filter.reason.is_empty() {
+        let findings = client.findings(false).await?.findings;
+        for wanted in &filter.reason {
+            known_reason(wanted, &findings)?;
+        }
+    }
+    Ok(Resolved::ask(client, filter).await?)
+}
+
+/// A line about the connection; beside JSON, on standard error.
+fn announce(out: &Printer, text: &str) -> Result<(), Error> {
+    if out.json {
+        complain(text);
+        return Ok(());
+    }
+    let screen = now(out);
+    let line = format!(
+        "{}  {}\n",
+        screen.clock(),
+        crate::cli::screen::escape_control(text)
+    );
+    print_bytes(line.as_bytes())
+}
+
+fn now(out: &Printer) -> Screen {
+    Screen {
+        now: wall_now(),
+        ..out.screen.clone()
+    }
+}
+
+fn show(out: &Printer, journal: &mut Journal, event: &wire::WatchEvent) -> Result<(), Error> {
+    if out.json {
+        let is_mark = matches!(event.change(), Change::SnapshotBegin | Change::SnapshotEnd);
+        let is_news = journal.apply(event, &out.screen).is_some();
+        let is_change = !is_mark && (is_news || !journal.is_in_list());
+        // Without --changes, all events: a list must be complete.
+        let is_shown = journal.passes(event) && (!journal.only_changes() || is_change);
+        return match is_shown {
+            true => print_bytes(format!("{}\n", json::compact("WatchEvent", event)?).as_bytes()),
+            false => Ok(()),
+        };
+    }
+    let screen = now(out);
+    match journal.apply(event, &screen) {
+        Some(entries) => {
+            let lines: String = entries
+                .iter()
+                .map(|entry| render::watch::line(entry, &screen))
+                .collect();
+            print_bytes(lines.as_bytes())
+        }
+        None => Ok(()),
+    }
+}
