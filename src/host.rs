@@ -11,6 +11,7 @@ pub mod clock;
 pub(crate) mod dm;
 pub(crate) mod exec;
 pub(crate) mod fanotify;
+pub(crate) mod file_watch;
 pub mod freeze;
 pub mod helper;
 pub(crate) mod images;
