@@ -11,7 +11,7 @@
 //! Modules in reading order: [`model`] (what things are, and when one is bad), [`host`] (the only
 //! access to the operating system), [`source`] (one module per external thing), [`state`] (the owner
 //! and its history), [`api`] (the wire), [`cli`] (for people), [`csi`] (for Kubernetes),
-//! [`metrics`] (for Prometheus), [`config`], [`logging`], [`app`].
+//! [`metrics`] (for Prometheus), [`notifier`] (mail and webhooks), [`config`], [`logging`], [`app`].
 
 // Items are `pub` for the programs, the tests and the benches. All others are `pub(crate)`, so that
 // the compiler reports unused ones.
@@ -30,6 +30,7 @@ pub(crate) mod logging;
 pub(crate) mod manual;
 pub(crate) mod metrics;
 pub mod model;
+pub mod notifier;
 pub mod provision;
 pub mod source;
 pub mod state;
