@@ -19,6 +19,7 @@ mod inventory;
 mod kernel_flood;
 mod kernel_log;
 mod metrics;
+mod notify;
 mod podmon;
 mod recorded_tree;
 mod registrar;
