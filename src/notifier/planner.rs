@@ -216,9 +216,10 @@ impl PlannerState {
     }
 
     fn close_window(&mut self, settings: &Settings, now: Timestamp) -> Vec<Notification> {
+        // A clock that was set back delays nothing.
         let is_over = self
             .window_since
-            .is_some_and(|since| self.window_end(since, settings) <= now);
+            .is_some_and(|since| self.window_end(since, settings) <= now || now < since);
         if !is_over {
             return Vec::new();
         }
@@ -234,7 +235,7 @@ impl PlannerState {
         }
         let notifications = self.grouped(Kind::Changes, sent, settings, now);
         self.recent
-            .retain(|sent| now.duration_since(*sent) < BURST_WINDOW);
+            .retain(|sent| *sent <= now && now.duration_since(*sent) < BURST_WINDOW);
         self.recent.extend(notifications.iter().map(|_| now));
         notifications
     }

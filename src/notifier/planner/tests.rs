@@ -243,6 +243,14 @@ fn a_window_that_was_open_at_a_crash_is_closed_after_it() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_delays_no_message() {
+    let mut run = Run::calm(settings());
+    let broken = state(vec![cause("sda", Level::Bad, &["a"])]);
+    assert_eq!(run.state.observe(&broken, &run.settings, at(7200)), []);
+    assert_eq!(lines(&run.tick(100)), ["Changes BAD: raised sda"]);
+}
+
+#[test]
 fn what_came_and_went_during_a_downtime_is_announced_once() {
     let mut run = Run::calm(settings());
     let gone = cause("sda", Level::Bad, &["a"]);
