@@ -9,7 +9,6 @@ mod metrics;
 pub(crate) mod node;
 pub mod options;
 pub(crate) mod provisioning;
-pub(crate) mod reload;
 mod run;
 mod settings;
 mod systemd;

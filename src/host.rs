@@ -11,6 +11,7 @@ pub mod clock;
 pub(crate) mod dm;
 pub(crate) mod exec;
 pub(crate) mod fanotify;
+pub(crate) mod file_watch;
 pub mod freeze;
 #[cfg(target_env = "gnu")]
 pub(crate) mod heap;

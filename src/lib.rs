@@ -11,13 +11,16 @@
 //! Modules in reading order: [`model`] (what things are, and when one is bad), [`host`] (the only
 //! access to the operating system), [`source`] (one module per external thing), [`state`] (the owner
 //! and its history), [`api`] (the wire), [`cli`] (for people), [`csi`] (for Kubernetes),
-//! [`metrics`] (for Prometheus), [`config`], [`logging`], [`app`].
+//! [`metrics`] (for Prometheus), [`notifier`] (mail and webhooks), [`config`], [`logging`], [`app`].
 
 // Items are `pub` for the programs, the tests and the benches. All others are `pub(crate)`, so that
 // the compiler reports unused ones.
 #![warn(unreachable_pub)]
 // Without the daemon, much of what only it uses is left.
-#![cfg_attr(not(feature = "daemon"), allow(dead_code, unreachable_pub, unused_imports))]
+#![cfg_attr(
+    not(feature = "daemon"),
+    allow(dead_code, unreachable_pub, unused_imports)
+)]
 
 pub mod analyze;
 pub mod api;
@@ -33,6 +36,8 @@ pub(crate) mod logging;
 pub(crate) mod manual;
 pub(crate) mod metrics;
 pub mod model;
+#[cfg(feature = "daemon")]
+pub mod notifier;
 pub mod provision;
 pub mod source;
 pub mod state;

@@ -44,6 +44,12 @@ pub(crate) const DAEMON_EXIT: &[(u8, &str)] = &[
 ];
 pub(crate) const SHIM_EXIT: &[(u8, &str)] = &[(0, "stopped"), (1, "failed"), (2, "wrong usage")];
 
+pub(crate) const NOTIFY_EXIT: &[(u8, &str)] = &[
+    (0, "stopped; all tests were sent"),
+    (1, "failed; a test was not sent; a target cannot work"),
+    (2, "wrong usage or configuration"),
+];
+
 /// diskvitalsd(8).
 pub(crate) const DAEMON: Page = Page {
     section: "8",
@@ -82,6 +88,34 @@ pub(crate) const SHIM: Page = Page {
     exit: SHIM_EXIT,
     files: FILES,
     see_also: &["diskvitalsd(8)", "diskvitals(1)", "diskvitals.toml(5)"],
+};
+
+/// diskvitals-notify(8).
+pub(crate) const NOTIFY: Page = Page {
+    section: "8",
+    examples: &[
+        (
+            "diskvitals-notify test mail",
+            "Sends a test to the target `mail` and prints the server's answer",
+        ),
+        (
+            "diskvitals-notify --check-config",
+            "Tries programs, addresses, certificates and secrets; sends nothing",
+        ),
+    ],
+    exit: NOTIFY_EXIT,
+    files: &[
+        (
+            "/etc/diskvitals/notify.toml",
+            "configuration: where messages go, and when",
+        ),
+        (
+            "/var/lib/diskvitals-notify",
+            "the queue: messages that are not delivered yet",
+        ),
+        ("/run/diskvitals/diskvitals.sock", "the daemon's socket"),
+    ],
+    see_also: &["diskvitalsd(8)", "diskvitals(1)"],
 };
 
 impl Page {

@@ -43,7 +43,9 @@ pub fn debian(context: &mut Context) {
 
     context.sh("dpkg -r diskvitals");
     context.sh("! pgrep -x diskvitalsd && ! command -v diskvitals && test ! -e /usr/lib/systemd/system/diskvitalsd.service");
-    context.sh("grep -q '# mine' /etc/diskvitals/diskvitals.toml && test -s /var/lib/diskvitals/state.db");
+    context.sh(
+        "grep -q '# mine' /etc/diskvitals/diskvitals.toml && test -s /var/lib/diskvitals/state.db",
+    );
     context.sh("dpkg -i /lab/diskvitals-2.deb");
     acknowledged(context, &id);
 

@@ -12,11 +12,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::api::server::{self, ServeError, Server, SocketAccess};
 use crate::app::cleanup::CleanupExecutor;
 use crate::app::options::{Options, WatchdogTimeout};
-use crate::app::reload::FileWatch;
 use crate::app::settings::ReloadChannels;
 use crate::app::watchdog::Watchdog;
 use crate::app::{level, metrics, node, systemd};
 use crate::config::{self, Config};
+use crate::host::file_watch::FileWatch;
 use crate::host::heap;
 use crate::host::helper::Program;
 use crate::host::listen::ListenError;
@@ -378,7 +378,7 @@ async fn run_until_signal(
     owner_handles: &OwnerHandles,
     logging: &Logging,
 ) -> Result<(), RunError> {
-    let mut changes = FileWatch::start(options.config_file());
+    let mut changes = FileWatch::start(options.config_file(), config::read_bounded);
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => return Ok(()),

@@ -20,6 +20,7 @@ mod kernel_flood;
 mod kernel_log;
 mod metrics;
 mod node_report;
+mod notify;
 mod podmon;
 mod recorded_tree;
 mod registrar;

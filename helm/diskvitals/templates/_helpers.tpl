@@ -76,9 +76,10 @@ capabilities: {drop: [ALL]{{ with .add }}, add: [{{ . }}]{{ end }}}
 {{- end -}}
 
 {{/* The callers of the agent's socket besides root: the shim may do everything, the reporter and the
-interposers may read. An interposer that is root by name is in the readers' group. */}}
+interposers may read, as may diskvitals-notify. An interposer that is root by name is in the readers' group. */}}
 {{- define "diskvitals.callers" -}}
 {{- $readers := list (int64 .Values.report.runAsUser) -}}
+{{- if .Values.notify.enabled }}{{ $readers = append $readers (int64 .Values.notify.runAsUser) }}{{ end -}}
 {{- range .Values.interposers }}{{ if .runAsUser }}{{ $readers = append $readers (int64 .runAsUser) }}{{ end }}{{ end -}}
 allow_uids = [{{ if .Values.shim.enabled }}{{ int64 .Values.shim.runAsUser }}{{ end }}]
 read_uids = [{{ $readers | uniq | join ", " }}]
@@ -176,6 +177,7 @@ variables:
 {{- if and .Values.healthMonitor.enabled (not .Values.healthMonitor.image) }}{{ fail "healthMonitor.enabled needs healthMonitor.image: where your mirror has csi-external-health-monitor-controller" }}{{ end }}
 {{- if and .Values.healthMonitor.nodeWatcher.enabled (not .Values.healthMonitor.enabled) }}{{ fail "healthMonitor.nodeWatcher.enabled needs healthMonitor.enabled" }}{{ end }}
 {{- if and .Values.healthMonitor.enabled (eq .Values.driver.healthApi "health") }}{{ fail "healthMonitor knows VolumeCondition only: driver.healthApi must be both or condition" }}{{ end }}
+{{- if and .Values.notify.enabled (not .Values.notify.config) }}{{ fail "notify.enabled needs notify.config: where messages go (docs/notifications.md)" }}{{ end }}
 {{- if regexMatch "(?m)^[ \\t]*\\[+[ \\t]*(csi|pool)[ \\t]*[.\\]]" .Values.daemon.config }}{{ fail "daemon.config: [csi] and [pool] are written from the values `driver` and `pool`" }}{{ end }}
 {{- if and .Values.daemon.config (not .Values.daemon.enabled) }}{{ fail "daemon.config has no effect with daemon.enabled=false: the daemon of the host reads its own file" }}{{ end }}
 {{- if and .Values.metrics.enabled (not .Values.daemon.enabled) }}{{ fail "metrics.enabled has no effect with daemon.enabled=false: set them in the host's own configuration" }}{{ end }}

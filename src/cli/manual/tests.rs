@@ -147,6 +147,7 @@ fn exit_table() -> String {
     let programs = [
         ("`diskvitalsd`", crate::manual::DAEMON_EXIT),
         ("`diskvitals-csi`", crate::manual::SHIM_EXIT),
+        ("`diskvitals-notify`", crate::manual::NOTIFY_EXIT),
     ];
     for (name, exit) in programs {
         exits.push((exit, vec![name.to_owned()]));

@@ -7,14 +7,16 @@ use std::time::Duration;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
-use crate::config::read_bounded;
-
 /// Editors and the kubelet change a file in several steps; it is read after the last one.
 const DEBOUNCE: Duration = Duration::from_millis(300);
+
+pub(crate) type ReadFile = fn(&Path) -> std::io::Result<Vec<u8>>;
 
 /// Reports changes of one file. Dropping it ends the watch.
 pub(crate) struct FileWatch {
     path: PathBuf,
+    /// Reads its content, within bounds.
+    read: ReadFile,
     last: Option<Vec<u8>>,
     events: mpsc::Receiver<()>,
     // Owns the inotify descriptor; events end when it is dropped.
@@ -24,7 +26,7 @@ pub(crate) struct FileWatch {
 impl FileWatch {
     /// Watches the folder of `path`, because the file itself may be replaced. If that fails (no
     /// inotify watch left, no folder), only SIGHUP reloads.
-    pub(crate) fn start(path: &Path) -> FileWatch {
+    pub(crate) fn start(path: &Path, read: ReadFile) -> FileWatch {
         let (changed, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             let only_read = event.is_ok_and(|event| event.kind.is_access());
@@ -46,7 +48,8 @@ impl FileWatch {
         }
         FileWatch {
             path: path.to_owned(),
-            last: read_bounded(path).ok(),
+            read,
+            last: read(path).ok(),
             events,
             _watcher: watcher.ok(),
         }
@@ -59,8 +62,8 @@ impl FileWatch {
                 std::future::pending::<()>().await;
             }
             tokio::time::sleep(DEBOUNCE).await;
-            let path = self.path.clone();
-            let now = tokio::task::spawn_blocking(move || read_bounded(&path).ok())
+            let (path, read) = (self.path.clone(), self.read);
+            let now = tokio::task::spawn_blocking(move || read(&path).ok())
                 .await
                 .ok()
                 .flatten();
@@ -89,7 +92,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("diskvitals.toml");
         std::fs::write(&path, "a").expect("write");
-        let mut watch = FileWatch::start(&path);
+        let mut watch = FileWatch::start(&path, |path| std::fs::read(path));
         std::fs::write(&path, "b").expect("write");
         assert_notices(&mut watch).await;
         std::fs::write(dir.path().join("new"), "c").expect("write");
@@ -106,7 +109,9 @@ mod tests {
         }
         symlink("v1", dir.path().join("..data")).expect("link");
         symlink("..data/diskvitals.toml", dir.path().join("diskvitals.toml")).expect("link");
-        let mut watch = FileWatch::start(&dir.path().join("diskvitals.toml"));
+        let mut watch = FileWatch::start(&dir.path().join("diskvitals.toml"), |path| {
+            std::fs::read(path)
+        });
         symlink("v2", dir.path().join("..data_tmp")).expect("link");
         std::fs::rename(dir.path().join("..data_tmp"), dir.path().join("..data")).expect("rename");
         assert_notices(&mut watch).await;

@@ -1,0 +1,364 @@
+//! What the daemon reports, as the planner needs it: causes with their findings, cleared findings,
+//! and how many drives are well.
+//!
+//! In: wire messages of the daemon. Out: plain values with escaped text. A value that only a newer
+//! daemon defines counts as unknown, never as good. No I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::api::wire;
+use crate::notifier::message::{
+    Acknowledged, Cleared, Evidence, Hit, Item, Level, Transition, clean,
+};
+
+/// Of one cause.
+const MAX_HITS: usize = 64;
+const MAX_EVIDENCE: usize = 16;
+const MAX_FINDINGS: usize = 256;
+/// In a digest.
+const MAX_UNREAD: usize = 20;
+
+/// One complete answer of the daemon.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodeState {
+    pub host: String,
+    pub causes: Vec<ObservedCause>,
+    /// Cleared findings that would have been announced, by id.
+    pub cleared: BTreeMap<String, ClearedFinding>,
+    /// Drives and volumes that are known to be well.
+    pub good: BTreeSet<String>,
+    /// All drives and volumes.
+    pub subjects: BTreeSet<String>,
+    pub counts: NodeCounts,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ObservedCause {
+    /// As [`Transition::Present`].
+    pub item: Item,
+    pub subject: String,
+    /// Not acknowledged, and not under maintenance.
+    pub counted: bool,
+    pub acknowledged: bool,
+    pub findings: Vec<ObservedFinding>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ObservedFinding {
+    pub id: String,
+    /// Reason and subject: the same if the daemon gives it another id.
+    pub key: String,
+    pub severity: Level,
+    pub acknowledged: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ClearedFinding {
+    pub item: Item,
+    pub cleared: Cleared,
+    /// Another finding of the volume announces it.
+    pub follows: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct NodeCounts {
+    pub drives: Counts,
+    pub volumes: Counts,
+    pub near_end_of_life: Vec<String>,
+    /// Sources of the daemon that could not be read.
+    pub unread: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub good: usize,
+    pub suspect: usize,
+    pub bad: usize,
+    pub unknown: usize,
+    pub asleep: usize,
+    pub maintenance: usize,
+}
+
+impl Counts {
+    pub(crate) fn total(&self) -> usize {
+        self.good + self.suspect + self.bad + self.unknown + self.asleep + self.maintenance
+    }
+
+    /// Nothing at all is unknown: a node has drives.
+    pub(crate) fn level(&self) -> Level {
+        match self {
+            Counts { bad: 1.., .. } => Level::Bad,
+            Counts { suspect: 1.., .. } => Level::Suspect,
+            Counts { unknown: 1.., .. } => Level::Unknown,
+            _ => Level::Good,
+        }
+    }
+
+    fn add(&mut self, health: wire::Health, asleep: bool, maintenance: bool) {
+        let count = match health {
+            _ if maintenance => &mut self.maintenance,
+            wire::Health::Good => &mut self.good,
+            wire::Health::Suspect => &mut self.suspect,
+            wire::Health::Bad => &mut self.bad,
+            wire::Health::Unknown | wire::Health::Unspecified if asleep => &mut self.asleep,
+            wire::Health::Unknown | wire::Health::Unspecified => &mut self.unknown,
+        };
+        *count += 1;
+    }
+}
+
+/// The answers that make one state.
+pub(crate) struct Answers {
+    pub node: wire::Node,
+    pub causes: Vec<wire::Cause>,
+    /// Cleared ones included.
+    pub findings: Vec<wire::Finding>,
+    pub drives: Vec<wire::Drive>,
+    pub volumes: Vec<wire::Volume>,
+}
+
+impl NodeState {
+    pub(crate) fn from_wire(answers: &Answers) -> NodeState {
+        let findings: BTreeMap<&str, &wire::Finding> = answers
+            .findings
+            .iter()
+            .map(|finding| (finding.id.as_str(), finding))
+            .collect();
+        let mut state = NodeState {
+            host: clean(&answers.node.name),
+            causes: answers
+                .causes
+                .iter()
+                .map(|cause| observed_cause(cause, &findings))
+                .collect(),
+            cleared: answers
+                .findings
+                .iter()
+                .filter_map(|finding| Some((finding.id.clone(), cleared_finding(finding)?)))
+                .collect(),
+            good: BTreeSet::new(),
+            subjects: BTreeSet::new(),
+            counts: NodeCounts {
+                unread: unread(&answers.node),
+                ..NodeCounts::default()
+            },
+        };
+        for drive in &answers.drives {
+            let asleep = drive.health_unknown_cause() == wire::UnknownCause::Asleep;
+            state
+                .counts
+                .drives
+                .add(drive.health(), asleep, drive.maintenance);
+            state.subjects.insert(drive.id.clone());
+            if drive.health() == wire::Health::Good {
+                state.good.insert(drive.id.clone());
+            }
+            let worn = drive
+                .findings
+                .iter()
+                .any(|finding| ["WornOut", "SpareLow"].contains(&finding.reason.as_str()));
+            if worn {
+                let name = format!("{} {} {}", drive.name, drive.model, drive.serial);
+                state.counts.near_end_of_life.push(clean(name.trim()));
+            }
+        }
+        for volume in &answers.volumes {
+            state.counts.volumes.add(volume.health(), false, false);
+            state.subjects.insert(volume.id.clone());
+            if volume.health() == wire::Health::Good {
+                state.good.insert(volume.id.clone());
+            }
+        }
+        state
+    }
+}
+
+/// Sources that are down, and what single readings did not yield.
+fn unread(node: &wire::Node) -> Vec<String> {
+    let down = node
+        .sources
+        .iter()
+        .filter(|source| source.state() == wire::source_state::State::Down)
+        .map(|source| clean(&format!("source {}: {}", source.name, source.detail)));
+    let warnings = node.warnings.iter().map(|text| clean(text));
+    down.chain(warnings).take(MAX_UNREAD).collect()
+}
+
+/// An unknown severity of a newer daemon is at least suspect.
+fn level(severity: wire::Severity) -> Level {
+    match severity {
+        wire::Severity::Info => Level::Info,
+        wire::Severity::Suspect | wire::Severity::Unspecified => Level::Suspect,
+        wire::Severity::Bad => Level::Bad,
+    }
+}
+
+fn time(time: Option<prost_types::Timestamp>) -> Option<Timestamp> {
+    time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())
+}
+
+fn observed_cause(cause: &wire::Cause, findings: &BTreeMap<&str, &wire::Finding>) -> ObservedCause {
+    use wire::cause::Kind;
+    let kind = match cause.kind() {
+        Kind::Drive => "drive",
+        Kind::Array => "array",
+        Kind::Pool => "pool",
+        Kind::Mount => "mount",
+        Kind::Device | Kind::Unspecified => "device",
+    };
+    let members = || cause.findings.iter().chain(&cause.consequences);
+    let known = || members().filter_map(|member| findings.get(member.finding_id.as_str()));
+    // An array has a finding for each of its volumes, with the same evidence.
+    let mut evidence: Vec<Evidence> = Vec::new();
+    for record in known().flat_map(|finding| &finding.evidence) {
+        let record = evidence_of(record);
+        let is_new =
+            |other: &Evidence| (&other.source, &other.text) != (&record.source, &record.text);
+        if evidence.len() < MAX_EVIDENCE && evidence.iter().all(is_new) {
+            evidence.push(record);
+        }
+    }
+    let mut reasons = Vec::new();
+    for finding in &cause.findings {
+        let reason = match finding.figure.as_str() {
+            "" => clean(&finding.reason),
+            figure => clean(&format!("{} ({figure})", finding.reason)),
+        };
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    let acknowledged = known().find_map(|finding| finding.acknowledged.as_ref());
+    let item = Item {
+        transition: Transition::Present,
+        time: time(cause.since).unwrap_or_default(),
+        severity: level(cause.severity()),
+        cause: clean(&cause.id),
+        kind: kind.to_owned(),
+        name: clean(&cause.name),
+        detail: clean(&cause.detail),
+        slot: clean(&cause.slot),
+        model: clean(&cause.model),
+        serial: clean(&cause.serial),
+        reasons,
+        message: clean(&cause.message),
+        since: time(cause.since),
+        hits: cause.hits.iter().take(MAX_HITS).map(hit).collect(),
+        more_hits: cause.more_hits + cause.hits.len().saturating_sub(MAX_HITS) as u64,
+        evidence,
+        action: clean(&cause.action),
+        command: explain_command(&cause.explain),
+        acknowledged: acknowledged.map(|acknowledged| Acknowledged {
+            by: clean(&acknowledged.by),
+            note: clean(&acknowledged.note),
+        }),
+        cleared: None,
+    };
+    let subject = cause.subject.as_ref();
+    ObservedCause {
+        item,
+        subject: subject
+            .map(|subject| subject.id.clone())
+            .unwrap_or_default(),
+        counted: cause.counted,
+        acknowledged: !cause.findings.is_empty()
+            && cause.findings.iter().all(|finding| finding.acknowledged),
+        findings: members()
+            .take(MAX_FINDINGS)
+            .map(|finding| ObservedFinding {
+                id: finding.finding_id.clone(),
+                key: key(&finding.reason, finding.subject.as_ref()),
+                severity: level(finding.severity()),
+                acknowledged: finding.acknowledged,
+            })
+            .collect(),
+    }
+}
+
+fn evidence_of(evidence: &wire::Evidence) -> Evidence {
+    Evidence {
+        source: clean(&evidence.source),
+        time: time(evidence.time),
+        text: clean(&evidence.text),
+    }
+}
+
+fn key(reason: &str, subject: Option<&wire::Subject>) -> String {
+    format!("{reason} {}", subject.map_or("", |subject| &subject.id))
+}
+
+/// A name is quoted for a shell where it must be.
+fn explain_command(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/-@+".contains(c);
+    let name = clean(name);
+    match !name.is_empty() && name.chars().all(is_plain) {
+        true => format!("diskvitals explain {name}"),
+        false => format!("diskvitals explain '{}'", name.replace('\'', r"'\''")),
+    }
+}
+
+fn hit(hit: &wire::CauseHit) -> Hit {
+    use wire::cause_hit::Kind;
+    Hit {
+        kind: match hit.kind() {
+            Kind::Mount => "mount",
+            Kind::Pod => "pod",
+            Kind::Pv => "pv",
+            Kind::Swap => "swap",
+            Kind::Device | Kind::Unspecified => "device",
+        }
+        .to_owned(),
+        name: clean(&hit.name),
+        covered: hit.covered,
+    }
+}
+
+fn cleared_finding(finding: &wire::Finding) -> Option<ClearedFinding> {
+    let cleared = finding.cleared.as_ref()?;
+    let cleared = Cleared {
+        time: time(cleared.time)?,
+        why: clean(&cleared.why),
+    };
+    let subject = finding.subject.as_ref();
+    let name = subject.map_or("", |subject| match subject.name.as_str() {
+        "" => subject.id.as_str(),
+        name => name,
+    });
+    let item = Item {
+        transition: Transition::Cleared,
+        time: cleared.time,
+        severity: level(finding.severity()),
+        cause: format!("finding:{}", clean(&finding.id)),
+        kind: "finding".to_owned(),
+        name: clean(name),
+        detail: String::new(),
+        slot: String::new(),
+        model: String::new(),
+        serial: String::new(),
+        reasons: vec![clean(&finding.reason)],
+        message: clean(&finding.message),
+        since: time(finding.since),
+        hits: Vec::new(),
+        more_hits: 0,
+        evidence: finding
+            .evidence
+            .iter()
+            .take(MAX_EVIDENCE)
+            .map(evidence_of)
+            .collect(),
+        action: clean(&finding.action),
+        command: explain_command(subject.map_or("", |subject| &subject.id)),
+        acknowledged: None,
+        cleared: Some(cleared.clone()),
+    };
+    Some(ClearedFinding {
+        item,
+        cleared,
+        follows: !finding.follows.is_empty(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,455 @@
+//! Decides what is announced, and when: transitions of causes, grouped; reminders; the daemon's
+//! silence; digests.
+//!
+//! In: the daemon's state or its absence, the settings, and the time. Out: notifications. Pure: the
+//! state before and after is a value, which is stored together with the notifications that came of
+//! it. After a crash the same transitions give the same ids.
+
+mod transitions;
+
+use std::collections::BTreeMap;
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::notifier::message::{Item, Kind, Level, Notification, SCHEMA, Transition, stable_id};
+use crate::notifier::node_state::{NodeCounts, NodeState};
+use crate::notifier::schedule::{Digest, QuietHours, local_date};
+use crate::notifier::text::{self, Writer};
+
+/// Items of one notification. More items make more notifications.
+const MAX_ITEMS: usize = 100;
+/// Held items that are described. The others are counted.
+const MAX_HELD: usize = 1000;
+/// So many notifications of changes within `BURST_WINDOW` go out at once; then one per `SLOW_WAIT`,
+/// with all changes.
+const BURST: usize = 10;
+const BURST_WINDOW: SignedDuration = SignedDuration::from_mins(10);
+const SLOW_WAIT: SignedDuration = SignedDuration::from_mins(1);
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Settings {
+    /// How long changes are collected before they are sent as one message.
+    pub group_wait: SignedDuration,
+    /// The time until the first reminder, doubled for each further one, and its maximum.
+    pub repeat: Option<SignedDuration>,
+    pub repeat_max: SignedDuration,
+    pub quiet_hours: Option<QuietHours>,
+    pub daily_limit: Option<u32>,
+    pub digest: Digest,
+    pub daemon_silent: Option<SignedDuration>,
+    pub min_severity: Level,
+    pub zone: TimeZone,
+}
+
+/// What the planner remembers; stored as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct PlannerState {
+    host: String,
+    /// A first answer of the daemon was complete.
+    initialized: bool,
+    known: BTreeMap<String, KnownCause>,
+    /// Cleared findings that are accounted for: id → when it cleared.
+    cleared: BTreeMap<String, Timestamp>,
+    /// Transitions that wait for the end of the window.
+    window: Vec<Change>,
+    window_since: Option<Timestamp>,
+    held: Vec<Change>,
+    held_omitted: u64,
+    /// When the latest notifications of changes were made.
+    recent: Vec<Timestamp>,
+    day: String,
+    sent_today: u32,
+    silence: Option<Silence>,
+    digest_after: Option<Timestamp>,
+    #[serde(skip)]
+    counts: Option<NodeCounts>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct KnownCause {
+    /// Without evidence and hits.
+    item: Item,
+    subject: String,
+    counted: bool,
+    acknowledged: bool,
+    /// Its beginning was announced.
+    announced: bool,
+    /// Identifies this occurrence.
+    key: String,
+    /// Findings: id → (reason and subject, severity).
+    findings: BTreeMap<String, (String, Level)>,
+    /// The daemon no longer lists it, and nothing proves that it is over.
+    missing_since: Option<Timestamp>,
+    over_since: Option<Timestamp>,
+    reminders: u32,
+    reminder_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Change {
+    key: String,
+    item: Item,
+    /// A first raise, or a change to BAD: neither quiet hours nor the daily limit hold it back.
+    urgent: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Silence {
+    since: Timestamp,
+    why: String,
+    announced: bool,
+}
+
+impl PlannerState {
+    /// The host's name, for when the daemon has not given it yet.
+    pub(crate) fn set_host(&mut self, host: &str) {
+        host.clone_into(&mut self.host);
+    }
+
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The daemon has answered completely.
+    pub(crate) fn observe(
+        &mut self,
+        state: &NodeState,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Vec<Notification> {
+        self.counts = Some(state.counts.clone());
+        let mut notifications = Vec::new();
+        if let Some(silence) = self.silence.take()
+            && silence.announced
+        {
+            let writer = Writer {
+                zone: &settings.zone,
+                host: &self.host,
+            };
+            let text = format!(
+                "diskvitalsd on {} answers again. It did not answer since {}.\n",
+                self.host,
+                writer.local(silence.since)
+            );
+            let since = silence.since.to_string();
+            notifications.push(self.notification(
+                Kind::DaemonBack,
+                Level::Info,
+                &[&since],
+                Vec::new(),
+                text,
+                now,
+            ));
+        }
+        let changes = self.changes(state, settings, now);
+        if !changes.is_empty() && self.window_since.is_none() {
+            self.window_since = Some(now);
+        }
+        self.window.extend(changes);
+        notifications.extend(self.tick(settings, now));
+        notifications
+    }
+
+    /// The daemon does not answer, or not completely.
+    pub(crate) fn observe_silence(
+        &mut self,
+        why: &str,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Vec<Notification> {
+        self.counts = None;
+        let silence = self.silence.get_or_insert_with(|| Silence {
+            since: now,
+            why: String::new(),
+            announced: false,
+        });
+        why.clone_into(&mut silence.why);
+        self.tick(settings, now)
+    }
+
+    /// What is due by now.
+    pub(crate) fn tick(&mut self, settings: &Settings, now: Timestamp) -> Vec<Notification> {
+        let today = local_date(now, &settings.zone);
+        if self.day != today {
+            self.day = today;
+            self.sent_today = 0;
+        }
+        let mut notifications = self.close_window(settings, now);
+        notifications.extend(self.release_held(settings, now));
+        notifications.extend(self.announce_silence(settings, now));
+        notifications.extend(self.remind(settings, now));
+        notifications.extend(self.make_digest(settings, now));
+        notifications
+    }
+
+    /// When `tick` has something to do next, at the latest.
+    pub(crate) fn next_due(&self, settings: &Settings, now: Timestamp) -> Timestamp {
+        let soon = now + SignedDuration::from_secs(60);
+        [
+            self.window_since
+                .map(|since| self.window_end(since, settings)),
+            self.silence
+                .as_ref()
+                .filter(|silence| !silence.announced)
+                .and_then(|silence| Some(silence.since + settings.daemon_silent?)),
+            self.digest_after
+                .and_then(|after| settings.digest.next(after, &settings.zone)),
+        ]
+        .into_iter()
+        .flatten()
+        .fold(soon, Timestamp::min)
+    }
+
+    fn window_end(&self, since: Timestamp, settings: &Settings) -> Timestamp {
+        let recent = self
+            .recent
+            .iter()
+            .filter(|sent| since.duration_since(**sent) < BURST_WINDOW);
+        let wait = match recent.count() >= BURST {
+            true => settings.group_wait.max(SLOW_WAIT),
+            false => settings.group_wait,
+        };
+        since + wait
+    }
+
+    fn close_window(&mut self, settings: &Settings, now: Timestamp) -> Vec<Notification> {
+        // A clock that was set back delays nothing.
+        let is_over = self
+            .window_since
+            .is_some_and(|since| self.window_end(since, settings) <= now || now < since);
+        if !is_over {
+            return Vec::new();
+        }
+        self.window_since = None;
+        let (sent, held): (Vec<_>, Vec<_>) = std::mem::take(&mut self.window)
+            .into_iter()
+            .partition(|change| change.urgent || !self.is_quiet(settings, now));
+        for change in held {
+            match self.held.len() < MAX_HELD {
+                true => self.held.push(change),
+                false => self.held_omitted += 1,
+            }
+        }
+        let notifications = self.grouped(Kind::Changes, sent, settings, now);
+        self.recent
+            .retain(|sent| *sent <= now && now.duration_since(*sent) < BURST_WINDOW);
+        self.recent.extend(notifications.iter().map(|_| now));
+        notifications
+    }
+
+    fn is_quiet(&self, settings: &Settings, now: Timestamp) -> bool {
+        let hours = settings.quiet_hours.as_ref();
+        hours.is_some_and(|hours| hours.contain(now, &settings.zone))
+            || settings
+                .daily_limit
+                .is_some_and(|limit| self.sent_today >= limit)
+    }
+
+    fn release_held(&mut self, settings: &Settings, now: Timestamp) -> Vec<Notification> {
+        if self.held.is_empty() || self.is_quiet(settings, now) {
+            return Vec::new();
+        }
+        let held = std::mem::take(&mut self.held);
+        let omitted = std::mem::take(&mut self.held_omitted);
+        let mut summaries = self.grouped(Kind::Summary, held, settings, now);
+        if let Some(last) = summaries.last_mut().filter(|_| omitted > 0) {
+            last.text.push_str(&format!(
+                "\n{omitted} further changes were held back and are not listed: `diskvitals findings --all`\n"
+            ));
+        }
+        summaries
+    }
+
+    fn grouped(
+        &mut self,
+        kind: Kind,
+        mut changes: Vec<Change>,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Vec<Notification> {
+        // Worst first, and what has cleared last. The changes of one cause stay in their order.
+        let mut worst: BTreeMap<String, (bool, Level)> = BTreeMap::new();
+        for change in &changes {
+            let over = change.item.transition == Transition::Cleared;
+            let entry = worst
+                .entry(change.item.cause.clone())
+                .or_insert((false, Level::Good));
+            *entry = (entry.0 || !over, entry.1.max(change.item.severity));
+        }
+        changes.sort_by_cached_key(|change| {
+            let rank = worst.get(&change.item.cause).copied();
+            (std::cmp::Reverse(rank), change.item.cause.clone())
+        });
+        let mut notifications = Vec::new();
+        for group in changes.chunks(MAX_ITEMS) {
+            let keys: Vec<&str> = group.iter().map(|change| change.key.as_str()).collect();
+            let items: Vec<Item> = group.iter().map(|change| change.item.clone()).collect();
+            let level = items.iter().map(|item| item.severity).max();
+            let writer = Writer {
+                zone: &settings.zone,
+                host: &self.host,
+            };
+            let text = writer.items(&items);
+            notifications.push(self.notification(
+                kind,
+                level.unwrap_or(Level::Info),
+                &keys,
+                items,
+                text,
+                now,
+            ));
+        }
+        notifications
+    }
+
+    fn notification(
+        &mut self,
+        kind: Kind,
+        severity: Level,
+        keys: &[&str],
+        items: Vec<Item>,
+        text: String,
+        now: Timestamp,
+    ) -> Notification {
+        self.sent_today = self.sent_today.saturating_add(1);
+        let kind_name = format!("{kind:?}");
+        let parts = [self.host.as_str(), &kind_name]
+            .into_iter()
+            .chain(keys.iter().copied());
+        Notification {
+            schema: SCHEMA.to_owned(),
+            id: stable_id(parts),
+            kind,
+            severity,
+            host: self.host.clone(),
+            time: now,
+            title: text::title(kind, &self.host, severity, &items),
+            text,
+            items,
+        }
+    }
+
+    fn announce_silence(&mut self, settings: &Settings, now: Timestamp) -> Option<Notification> {
+        let limit = settings.daemon_silent?;
+        let silence = self.silence.as_mut()?;
+        if silence.announced || now.duration_since(silence.since) < limit {
+            return None;
+        }
+        silence.announced = true;
+        let silence = silence.clone();
+        let writer = Writer {
+            zone: &settings.zone,
+            host: &self.host,
+        };
+        let text = format!(
+            "diskvitalsd on {} has not answered since {}: {}.\nNothing is known about its drives until it answers.\n\n  to do     systemctl status diskvitalsd; journalctl -u diskvitalsd\n",
+            self.host,
+            writer.local(silence.since),
+            silence.why
+        );
+        let since = silence.since.to_string();
+        Some(self.notification(
+            Kind::DaemonSilent,
+            Level::Unknown,
+            &[&since],
+            Vec::new(),
+            text,
+            now,
+        ))
+    }
+
+    fn remind(&mut self, settings: &Settings, now: Timestamp) -> Vec<Notification> {
+        // Without the daemon nobody knows whether it is still there.
+        if settings.repeat.is_none() || self.silence.is_some() || self.is_quiet(settings, now) {
+            return Vec::new();
+        }
+        let mut due = Vec::new();
+        for cause in self.known.values_mut() {
+            let is_due = cause.is_open() && cause.reminder_at.is_some_and(|at| at <= now);
+            if !is_due {
+                continue;
+            }
+            cause.reminders += 1;
+            let wait = settings.reminder_wait(cause.reminders);
+            cause.reminder_at = wait.map(|wait| now + wait);
+            due.push(Change {
+                key: format!("{} reminder {}", cause.key, cause.reminders),
+                item: Item {
+                    time: now,
+                    transition: Transition::Present,
+                    ..cause.item.clone()
+                },
+                urgent: false,
+            });
+        }
+        self.grouped(Kind::Reminder, due, settings, now)
+    }
+
+    fn make_digest(&mut self, settings: &Settings, now: Timestamp) -> Option<Notification> {
+        let after = *self.digest_after.get_or_insert(now);
+        let due = settings.digest.next(after, &settings.zone)?;
+        // After a start, the daemon has a minute to answer.
+        let unsure = self.counts.is_none() && self.silence.is_none();
+        if due > now || (unsure && now.duration_since(due) < SLOW_WAIT) {
+            return None;
+        }
+        // However many were missed: one.
+        self.digest_after = Some(now);
+        let writer = Writer {
+            zone: &settings.zone,
+            host: &self.host,
+        };
+        let silent = self.silence.as_ref().map(|silence| {
+            format!(
+                "no answer since {}: {}",
+                writer.local(silence.since),
+                silence.why
+            )
+        });
+        let (level, summary, mut text) = writer.digest(self.counts.as_ref(), silent.as_deref());
+        let items: Vec<Item> = self
+            .known
+            .values()
+            .filter(|cause| cause.over_since.is_none())
+            .map(|cause| Item {
+                time: now,
+                transition: Transition::Present,
+                ..cause.item.clone()
+            })
+            .collect();
+        if !items.is_empty() {
+            text.push_str(match silent {
+                Some(_) => "\nLast known problems:\n\n",
+                None => "\nProblems:\n\n",
+            });
+            text.push_str(&writer.items(&items));
+        }
+        let items = items.into_iter().take(MAX_ITEMS).collect();
+        let mut digest =
+            self.notification(Kind::Digest, level, &[&due.to_string()], items, text, now);
+        digest.title = format!("[digest] {}: {summary}", self.host);
+        Some(digest)
+    }
+}
+
+impl Settings {
+    /// The wait before reminder number `count`, from 0.
+    fn reminder_wait(&self, count: u32) -> Option<SignedDuration> {
+        let factor = 1_i32.checked_shl(count.min(30)).unwrap_or(i32::MAX);
+        let wait = self.repeat?.checked_mul(factor).unwrap_or(self.repeat_max);
+        Some(wait.min(self.repeat_max))
+    }
+}
+
+impl KnownCause {
+    /// Announced, and a person has not taken note of it.
+    fn is_open(&self) -> bool {
+        self.announced && self.counted && self.over_since.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests;

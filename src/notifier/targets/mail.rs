@@ -1,0 +1,73 @@
+//! A notification as a mail (RFC 5322): text, with an id that is the same in every attempt.
+
+use std::time::SystemTime;
+
+use lettre::Message;
+use lettre::message::Mailbox;
+use lettre::message::header::{ContentType, Header, HeaderName, HeaderValue, MIME_VERSION_1_0};
+
+use crate::notifier::message::{Level, Notification};
+use crate::notifier::targets::DeliveryError;
+
+/// Names of headers that mail readers and filters know.
+macro_rules! headers {
+    ($($type:ident, $name:literal;)*) => {$(
+        #[derive(Clone)]
+        struct $type(String);
+
+        impl Header for $type {
+            fn name() -> HeaderName {
+                HeaderName::new_from_ascii_str($name)
+            }
+
+            fn parse(text: &str) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+                Ok($type(text.to_owned()))
+            }
+
+            fn display(&self) -> HeaderValue {
+                HeaderValue::new(Self::name(), self.0.clone())
+            }
+        }
+    )*};
+}
+
+headers! {
+    // RFC 3834: no vacation program answers.
+    AutoSubmitted, "Auto-Submitted";
+    Importance, "Importance";
+    NotificationId, "X-Diskvitals-Id";
+}
+
+pub(crate) fn message(
+    notification: &Notification,
+    from: &Mailbox,
+    to: &[Mailbox],
+) -> Result<Message, DeliveryError> {
+    let id = format!("<{}@{}>", notification.id, from.email.domain());
+    let importance = match notification.severity {
+        Level::Bad => "high",
+        _ => "normal",
+    };
+    let mut builder = Message::builder()
+        .from(from.clone())
+        .message_id(Some(id))
+        .date(SystemTime::from(notification.time))
+        .subject(notification.title.clone())
+        .header(AutoSubmitted("auto-generated".to_owned()))
+        .header(Importance(importance.to_owned()))
+        .header(NotificationId(notification.id.clone()))
+        .header(MIME_VERSION_1_0)
+        .header(ContentType::TEXT_PLAIN);
+    for to in to {
+        builder = builder.to(to.clone());
+    }
+    let text = format!(
+        "{}\n\n-- \ndiskvitals-notify on {}, message {}\n",
+        notification.text.trim_end(),
+        notification.host,
+        notification.id
+    );
+    builder
+        .body(text)
+        .map_err(|error| DeliveryError::refused(format!("making the mail: {error}")))
+}

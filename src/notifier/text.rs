@@ -1,0 +1,271 @@
+//! The words of a notification: its title and its text, for people.
+//!
+//! In: items and the host's name. Out: lines of text, with times of the host's zone. Pure.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::notifier::message::{Hit, Item, Kind, Level, Transition};
+use crate::notifier::node_state::{Counts, NodeCounts};
+
+/// Items with all details. The others have one line each.
+const FULL_ITEMS: usize = 20;
+const MAX_EVIDENCE: usize = 5;
+const MAX_HITS: usize = 20;
+const MAX_TITLE_NAMES: usize = 3;
+
+/// `[BAD] node7: sda (slot 03): SmartFailing, PendingSectors (24)`.
+pub(crate) fn title(kind: Kind, host: &str, severity: Level, items: &[Item]) -> String {
+    let over = |item: &Item| item.transition == Transition::Cleared;
+    let mark = match kind {
+        Kind::Test => "test",
+        Kind::Digest => "digest",
+        Kind::Reminder | Kind::Summary | Kind::Changes if items.iter().all(over) => "cleared",
+        _ => severity.word(),
+    };
+    let what = match (kind, items) {
+        (Kind::Test, _) => "this is a test of diskvitals-notify".to_owned(),
+        (Kind::DaemonSilent, _) => "diskvitalsd does not answer: no health is known".to_owned(),
+        (Kind::DaemonBack, _) => "diskvitalsd answers again".to_owned(),
+        (_, [item]) => one(item),
+        (_, items) => {
+            let mut names: Vec<&str> = items.iter().map(|item| item.name.as_str()).collect();
+            let mut known = std::collections::BTreeSet::new();
+            names.retain(|name| known.insert(*name));
+            let shown = names.len().min(MAX_TITLE_NAMES);
+            let more = match names.len() - shown {
+                0 => String::new(),
+                more => format!(", +{more} more"),
+            };
+            format!(
+                "{} {}: {}{more}",
+                items.len(),
+                match kind {
+                    Kind::Reminder => "problems are still there",
+                    Kind::Summary => "changes were held back",
+                    _ => "changes",
+                },
+                names[..shown].join(", ")
+            )
+        }
+    };
+    format!("[{mark}] {host}: {what}")
+}
+
+fn one(item: &Item) -> String {
+    let slot = match item.slot.as_str() {
+        "" => String::new(),
+        slot => format!(" (slot {slot})"),
+    };
+    let transition = match item.transition {
+        Transition::Raised => String::new(),
+        other => format!(" {other}"),
+    };
+    let reasons = match item.reasons.is_empty() {
+        true => String::new(),
+        false => format!(": {}", item.reasons.join(", ")),
+    };
+    format!("{}{slot}{transition}{reasons}", item.name)
+}
+
+pub(crate) struct Writer<'a> {
+    pub zone: &'a TimeZone,
+    pub host: &'a str,
+}
+
+impl Writer<'_> {
+    pub(crate) fn items(&self, items: &[Item]) -> String {
+        let mut text = String::new();
+        for item in items.iter().take(FULL_ITEMS) {
+            self.item(&mut text, item);
+            text.push('\n');
+        }
+        for item in items.iter().skip(FULL_ITEMS) {
+            line(
+                &mut text,
+                format_args!("{} {}", item.severity.word(), one(item)),
+            );
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+        text
+    }
+
+    fn item(&self, text: &mut String, item: &Item) {
+        let about: Vec<&str> = [
+            item.model.as_str(),
+            item.serial.as_str(),
+            item.detail.as_str(),
+        ]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect();
+        let slot = match item.slot.as_str() {
+            "" => String::new(),
+            slot => format!("  slot {slot}"),
+        };
+        let gap = if about.is_empty() { "" } else { "  " };
+        line(
+            text,
+            format_args!(
+                "{}{slot}{gap}{}: {}, {}",
+                item.name,
+                about.join("  "),
+                item.severity.word(),
+                item.transition
+            ),
+        );
+        line(text, format_args!("  host      {}", self.host));
+        let mut field = |name: &str, value: &str| {
+            if !value.is_empty() {
+                line(text, format_args!("  {name:<9} {value}"));
+            }
+        };
+        field("problem", &self.local_times(&item.message));
+        field("reasons", &item.reasons.join(", "));
+        if let Some(since) = item.since {
+            field("since", &self.local(since));
+        }
+        if let Some(acknowledged) = &item.acknowledged {
+            field(
+                "noted by",
+                &format!("{}: {}", acknowledged.by, acknowledged.note),
+            );
+        }
+        if let Some(cleared) = &item.cleared {
+            field(
+                "cleared",
+                &format!(
+                    "{}, {}",
+                    self.local(cleared.time),
+                    self.local_times(&cleared.why)
+                ),
+            );
+            return;
+        }
+        let names = |covered: bool| {
+            let hits = item.hits.iter().filter(|hit| hit.covered == covered);
+            let names: Vec<String> = hits.take(MAX_HITS).map(hit_name).collect();
+            names.join(", ")
+        };
+        field("hits", &names(false));
+        field("covered", &names(true));
+        let hidden = item.hits.len().saturating_sub(MAX_HITS) as u64 + item.more_hits;
+        if hidden > 0 {
+            field("", &format!("and {hidden} more"));
+        }
+        for evidence in item.evidence.iter().take(MAX_EVIDENCE) {
+            let time = evidence
+                .time
+                .map(|time| format!("{}  ", self.local(time)))
+                .unwrap_or_default();
+            field(
+                "evidence",
+                &format!("{time}{}: {}", evidence.source, evidence.text),
+            );
+        }
+        field("to do", &self.local_times(&item.action));
+        field("command", &item.command);
+    }
+
+    /// What is known about the whole node. What is not known is said first.
+    pub(crate) fn digest(
+        &self,
+        counts: Option<&NodeCounts>,
+        silent: Option<&str>,
+    ) -> (Level, String, String) {
+        let Some(counts) = counts.filter(|_| silent.is_none()) else {
+            let why = silent.unwrap_or("diskvitalsd has not been reached yet");
+            return (
+                Level::Unknown,
+                "health is unknown: diskvitalsd does not answer".to_owned(),
+                format!("The health of the drives is not known: {why}\n"),
+            );
+        };
+        let drives = tally("drive", "drives", &counts.drives);
+        let volumes = tally("volume", "volumes", &counts.volumes);
+        let mut parts = vec![drives.clone()];
+        if !counts.near_end_of_life.is_empty() {
+            parts.push(format!(
+                "{} near the end of life",
+                counts.near_end_of_life.len()
+            ));
+        }
+        let mut text = String::new();
+        line(&mut text, format_args!("Drives: {drives}"));
+        line(&mut text, format_args!("Volumes: {volumes}"));
+        for name in &counts.near_end_of_life {
+            line(&mut text, format_args!("Near the end of life: {name}"));
+        }
+        for warning in &counts.unread {
+            line(&mut text, format_args!("Not read: {warning}"));
+        }
+        let level = counts.drives.level().max(counts.volumes.level());
+        // An unread source hides what it would report.
+        let level = match counts.unread.is_empty() {
+            true => level,
+            false => level.max(Level::Unknown),
+        };
+        (level, parts.join("; "), text)
+    }
+
+    pub(crate) fn local(&self, time: Timestamp) -> String {
+        time.to_zoned(self.zone.clone())
+            .strftime("%Y-%m-%d %H:%M:%S")
+            .to_string()
+    }
+
+    /// The daemon writes times as `2026-03-01T12:00:00Z`.
+    fn local_times(&self, text: &str) -> String {
+        let words = text.split(' ').map(|word| {
+            let core = word.trim_end_matches(['.', ',', ':', ';', ')']);
+            match core.trim_start_matches('(').parse::<Timestamp>() {
+                Ok(time) => word.replacen(core.trim_start_matches('('), &self.local(time), 1),
+                Err(_) => word.to_owned(),
+            }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn hit_name(hit: &Hit) -> String {
+    match hit.kind.as_str() {
+        "mount" | "device" => hit.name.clone(),
+        kind => format!("{kind} {}", hit.name),
+    }
+}
+
+/// `all 24 drives well`, `22 of 24 drives well, 1 BAD, 1 unknown`.
+fn tally(one: &str, many: &str, counts: &Counts) -> String {
+    let name = if counts.total() == 1 { one } else { many };
+    if counts.total() == 0 {
+        return format!("no {many} known");
+    }
+    if counts.good == counts.total() {
+        return match counts.total() {
+            1 => format!("the {name} is well"),
+            total => format!("all {total} {name} well"),
+        };
+    }
+    let mut text = format!("{} of {} {name} well", counts.good, counts.total());
+    for (count, word) in [
+        (counts.bad, "BAD"),
+        (counts.suspect, "SUSPECT"),
+        (counts.unknown, "unknown"),
+        (counts.asleep, "asleep and not read"),
+        (counts.maintenance, "under maintenance"),
+    ] {
+        if count > 0 {
+            // Writing to a string does not fail.
+            let _ = write!(text, ", {count} {word}");
+        }
+    }
+    text
+}
+
+fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{content}");
+}
