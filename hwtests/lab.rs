@@ -35,10 +35,12 @@ mod lab {
     pub mod line_stream;
     pub mod logical_volumes;
     pub mod medium_errors;
+    pub mod notifications;
     pub mod packages;
     pub mod qmp;
     pub mod quiet_period;
     pub mod raid;
+    pub mod receiver;
     pub mod restart;
     pub mod scenario;
     pub mod scsi_debug;
@@ -276,6 +278,12 @@ const LONG: &[Scenario] = &[
         run: lab::checks::killed_in_the_middle_of_snapshots,
     },
     Scenario {
+        name: "a_mail_and_a_webhook_arrive_soon_and_once_and_with_the_same_id_after_a_crash",
+        breaks: &[],
+        limit: Duration::from_secs(300),
+        run: lab::notifications::mail_and_webhook,
+    },
+    Scenario {
         name: "the_debian_package_installs_upgrades_and_leaves_what_it_should",
         breaks: &[],
         limit: Duration::from_secs(900),
@@ -285,11 +293,13 @@ const LONG: &[Scenario] = &[
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(("csi-client", call)) = arguments
+    let of_guest = arguments
         .split_first()
-        .map(|(first, rest)| (first.as_str(), rest))
-    {
-        return lab::csi_client::main(call);
+        .map(|(first, rest)| (first.as_str(), rest));
+    match of_guest {
+        Some(("csi-client", call)) => return lab::csi_client::main(call),
+        Some(("receiver", rest)) => return lab::receiver::main(rest),
+        _ => {}
     }
     lab::scenario::main(SCENARIOS, LONG)
 }

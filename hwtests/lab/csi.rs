@@ -47,7 +47,7 @@ fn health_with(context: &mut Context, handle: &str, reason: &str) -> Value {
     clippy::disallowed_methods,
     reason = "a copy of this program for the guest, whose memory is small"
 )]
-fn copy_client(context: &Context) {
+pub(super) fn copy_client(context: &Context) {
     let own = std::env::current_exe().expect("this program");
     let copy = context.guest.share().join("lab-client");
     let status = Command::new("/usr/bin/strip")
