@@ -257,10 +257,12 @@ impl Kubelet {
                         break;
                     }
                 }
-                0x3 | 0x7 => panic!(
-                    "the server resets the stream or the connection: {:?}",
-                    frame.payload
-                ),
+                // A call that is answered before its body is read also ends with a reset, with
+                // NO_ERROR (RFC 9113, 8.1): it may arrive during the next call.
+                0x3 if frame.stream == stream => {
+                    panic!("the server resets the stream: {:?}", frame.payload)
+                }
+                0x7 => panic!("the server ends the connection: {:?}", frame.payload),
                 0x4 if frame.flags & 0x1 == 0 => self.write(0x4, 0x1, 0, &[]).await,
                 0x6 if frame.flags & 0x1 == 0 => self.write(0x6, 0x1, 0, &frame.payload).await,
                 _ => {}
