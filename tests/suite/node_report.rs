@@ -36,6 +36,10 @@ fn text(socket: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
+fn json(socket: &Path, words: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&text(socket, words)).expect("JSON")
+}
+
 /// Without the times, which differ between two calls.
 fn timeless(text: &str) -> String {
     let mut shown = String::new();
@@ -363,7 +367,16 @@ fn large_nodes_have_readable_reports_of_bounded_size() {
         assert!(shown.contains("Not drawn: "), "{drives}");
         let nodes = Selector::parse("svg.map g.node").expect("a selector");
         assert!(parsed.select(&nodes).count() < 700);
-        let report = text(&daemon.socket, &["report"]);
-        assert!(report.lines().count() > drives, "{drives}");
+        let listed = json(&daemon.socket, &["drives", "-o", "json"]);
+        let names = listed["drives"].as_array().expect("drives").iter();
+        let names: Vec<&str> = names.filter_map(|drive| drive["name"].as_str()).collect();
+        assert_eq!(names.len(), drives);
+        for report in [
+            text(&daemon.socket, &["report"]),
+            daemon.on_terminal(40, "report"),
+        ] {
+            let lost = |name: &&&str| !report.contains(**name);
+            assert_eq!(names.iter().find(lost), None, "{drives}");
+        }
     }
 }
