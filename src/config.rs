@@ -347,9 +347,7 @@ impl InvalidValue {
 /// defaults apply.
 pub(crate) fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
     let (path, optional) = path.map_or((Path::new(DEFAULT_FILE), true), |path| (path, false));
-    match read_bounded(path).and_then(|bytes| {
-        String::from_utf8(bytes).map_err(|_| std::io::Error::other("the file is not UTF-8"))
-    }) {
+    match read_text(path) {
         Ok(text) => parse(path, &text),
         Err(error) if optional && error.kind() == std::io::ErrorKind::NotFound => {
             Ok(Config::default())
@@ -359,6 +357,11 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
             source,
         }),
     }
+}
+
+pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
+    String::from_utf8(read_bounded(path)?)
+        .map_err(|_| std::io::Error::other("the file is not UTF-8"))
 }
 
 /// The content of a file of at most `MAX_FILE_BYTES`.

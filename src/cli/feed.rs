@@ -14,11 +14,13 @@ use tonic::Streaming;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
 use crate::api::wire::watch_event::Change;
+use crate::host::terminal::is_output_closed;
 use crate::model::backoff::Backoff;
 use crate::model::causes::with_causes;
 
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 const MAX_DELAY: Duration = Duration::from_secs(10);
+const PIPE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Events that wait for the reader; when they are full, the daemon waits.
 const QUEUE: usize = 64;
 
@@ -69,6 +71,22 @@ impl Feed {
             Some(update) => update,
             // The task ends with this reader only, or with a panic, which ends the program.
             None => pending().await,
+        }
+    }
+}
+
+impl Feed {
+    /// For commands that print lines: None when nothing reads standard output any more, which is
+    /// noticed within a second, also when nothing changes. Loses nothing if it is cancelled.
+    pub(crate) async fn next_while_read(&mut self) -> Option<Update> {
+        let mut pipe = tokio::time::interval(PIPE_CHECK_INTERVAL);
+        loop {
+            tokio::select! {
+                update = self.next() => return Some(update),
+                _ = pipe.tick() => if is_output_closed() {
+                    return None;
+                },
+            }
         }
     }
 }

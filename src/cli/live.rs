@@ -27,7 +27,7 @@ use crate::cli::render::live::{LiveView, Outage, lines, waiting};
 use crate::cli::render::status::StatusView;
 use crate::cli::screen::Screen;
 use crate::host::clock::{monotonic, wall_now};
-use crate::host::terminal::{self, FullScreen, Key, is_output_closed};
+use crate::host::terminal::{self, FullScreen, Key};
 use crate::model::causes::with_causes;
 
 /// I/O rates are means over this time.
@@ -274,14 +274,9 @@ pub(crate) async fn json_lines(
     let mut state = NodeState::default();
     let mut last = serde_json::Value::Null;
     let mut is_lost = false;
-    let mut pipe = tokio::time::interval(REDRAW_INTERVAL);
     loop {
-        let update = tokio::select! {
-            update = feed.next() => update,
-            _ = pipe.tick() => match is_output_closed() {
-                true => return Ok(ExitCode::SUCCESS),
-                false => continue,
-            },
+        let Some(update) = feed.next_while_read().await else {
+            return Ok(ExitCode::SUCCESS);
         };
         let is_changed = match update {
             Update::Connected(connected) => {

@@ -74,16 +74,21 @@ fn write_page(file: &Path, page: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The verdict of `status`. Without all of the answers, nothing is good.
-fn node_verdict(answers: &Answers) -> Verdict {
-    let active: Vec<wire::Finding> = answers.active_findings().cloned().collect();
-    let view = StatusView {
+/// What `status` shows of these answers; `active`: the active findings.
+fn status_view<'a>(answers: &'a Answers, active: &'a [wire::Finding]) -> StatusView<'a> {
+    StatusView {
         node: &answers.node,
         drives: &answers.drives,
         volumes: &answers.volumes,
-        findings: &active,
+        findings: active,
         causes: answers.causes.as_deref(),
-    };
+    }
+}
+
+/// The verdict of `status`. Without all of the answers, nothing is good.
+fn node_verdict(answers: &Answers) -> Verdict {
+    let active: Vec<wire::Finding> = answers.active_findings().cloned().collect();
+    let view = status_view(answers, &active);
     match verdict(&view) {
         Verdict::Good if !answers.lost.is_empty() => Verdict::Unknown,
         verdict => verdict,

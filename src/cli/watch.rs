@@ -5,7 +5,6 @@
 pub(crate) mod journal;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use crate::api::client::Client;
 use crate::api::wire;
@@ -21,24 +20,15 @@ use crate::cli::screen::Screen;
 use crate::cli::watch::journal::Journal;
 use crate::cli::{complain, json, render};
 use crate::host::clock::wall_now;
-use crate::host::terminal::is_output_closed;
-
-/// How often a closed pipe is noticed when nothing changes.
-const PIPE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(out: &Printer, args: &Args, watch: &WatchArgs) -> Result<ExitCode, Error> {
     let mut feed = Feed::start(&args.socket, args.timeout).await?;
     let mut journal = Journal::new(watch.changes);
-    let mut pipe = tokio::time::interval(PIPE_CHECK_INTERVAL);
     let mut is_lost = false;
     let mut is_first = true;
     loop {
-        let update = tokio::select! {
-            update = feed.next() => update,
-            _ = pipe.tick() => match is_output_closed() {
-                true => return Ok(ExitCode::SUCCESS),
-                false => continue,
-            },
+        let Some(update) = feed.next_while_read().await else {
+            return Ok(ExitCode::SUCCESS);
         };
         match update {
             Update::Connected(client) => {

@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
-use crate::config::read_bounded;
+use crate::config::read_text;
 use crate::model::duration;
 use crate::model::echo::echo;
 use crate::notifier::config::target::{RawTarget, TargetError};
@@ -106,16 +106,11 @@ impl Default for Raw {
 }
 
 pub(crate) fn load(path: &Path) -> Result<Config, ConfigError> {
-    let text = read_bounded(path).and_then(|bytes| {
-        String::from_utf8(bytes).map_err(|_| std::io::Error::other("the file is not UTF-8"))
-    });
-    match text {
-        Ok(text) => parse(path, &text),
-        Err(source) => Err(ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        }),
-    }
+    let text = read_text(path).map_err(|source| ConfigError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    parse(path, &text)
 }
 
 /// Relative names of files in the configuration are those of systemd's credentials, or beside `path`.

@@ -88,7 +88,8 @@ pub(crate) struct Item {
     pub severity: Level,
     /// The id of the cause: the same when it returns.
     pub cause: String,
-    /// `drive`, `array`, `pool`, `device` or `mount`; `finding` for one that came and went unobserved.
+    /// `drive`, `array`, `pool`, `device` or `mount`; `finding` for one that was raised and cleared
+    /// unobserved.
     pub kind: String,
     /// `sda`, `md127`, `vg/pool`, `/srv`.
     pub name: String,

@@ -52,7 +52,7 @@ fn work(mut store: Option<Store>, dir: &Path, jobs: &Receiver<Job>) {
             match Store::open(dir) {
                 Ok((opened, stored)) => (store, late) = (Some(opened), Some(stored)),
                 Err(error) => {
-                    // The owner has ended if nobody waits.
+                    // The owner has ended if nothing waits.
                     let _ = done.send(Err((changes, with_causes(&error))));
                     continue;
                 }

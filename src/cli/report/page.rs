@@ -170,7 +170,7 @@ fn incomplete(answers: &Answers, html: &mut Html) {
     });
 }
 
-/// The drives as somebody sees them who stands before the node.
+/// The drives in the order of their slots.
 fn bays(answers: &Answers, html: &mut Html) {
     if answers.drives.is_empty() {
         return;

@@ -3,10 +3,10 @@
 use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::render::smart::{history, self_tests};
-use crate::cli::render::status::{StatusView, Verdict, monitoring_gaps, unknown};
+use crate::cli::render::status::{Verdict, monitoring_gaps, unknown};
 use crate::cli::render::{causes, checks, drives, findings, heading, volumes, wrapped};
-use crate::cli::report::node_verdict;
 use crate::cli::report::page::summary;
+use crate::cli::report::{node_verdict, status_view};
 use crate::cli::screen::{Screen, Tone, escape_control};
 use crate::model::label;
 
@@ -15,13 +15,7 @@ const MAX_CAUSES: usize = 100;
 
 pub(super) fn report(answers: &Answers, screen: &Screen) -> String {
     let active: Vec<wire::Finding> = answers.active_findings().cloned().collect();
-    let view = StatusView {
-        node: &answers.node,
-        drives: &answers.drives,
-        volumes: &answers.volumes,
-        findings: &active,
-        causes: answers.causes.as_deref(),
-    };
+    let view = status_view(answers, &active);
     let mut text = head(answers, screen);
     let all = answers.causes();
     for cause in all.iter().take(MAX_CAUSES) {
