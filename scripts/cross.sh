@@ -49,11 +49,35 @@ cross() {
         cargo-zigbuild "$2" --locked --target "$arch-unknown-linux-gnu.$GLIBC_FLOOR" "${@:3}"
 }
 
-# cross_static ARCH COMMAND ARGUMENT...: the same for static programs, without the daemon, which needs libudev.
-cross_static() {
-    local arch=$1
+# test_model ARCH: the unit tests of the model, as a program of that architecture; in QEMU where it is another one than this machine's.
+test_model() {
+    local arch=$1 runner
+    need_cross "$arch"
+    runner=$(run_on "$arch")
+    (
+        if [ -n "$runner" ]; then export "CARGO_TARGET_${arch^^}_UNKNOWN_LINUX_GNU_RUNNER=$runner"; fi
+        # Debug information only costs time here.
+        export CARGO_PROFILE_DEV_DEBUG=false
+        cross "$arch" test --quiet --lib -- model::
+    )
+}
+
+# build_static ARCH: the static programs, in target/ARCH-unknown-linux-musl/release; without the daemon, which needs libudev.
+build_static() {
+    local arch=$1 program arguments=()
     need_target "$arch-unknown-linux-musl"
-    RUSTFLAGS=$(remapped) cargo-zigbuild "$2" --locked --no-default-features --target "$arch-unknown-linux-musl" "${@:3}"
+    for program in "${STATIC_PROGRAMS[@]}"; do
+        arguments+=(--bin "${program%:*}")
+        case $program in *:*) arguments+=(--features "${program#*:}") ;; esac
+    done
+    RUSTFLAGS=$(remapped) cargo-zigbuild build --quiet --release --locked --no-default-features --target "$arch-unknown-linux-musl" "${arguments[@]}"
+    for program in "${STATIC_PROGRAMS[@]%:*}"; do check_static "target/$arch-unknown-linux-musl/release/$program"; done
+}
+
+# check_static PROGRAM: it needs no loader and no library.
+check_static() {
+    local needed; needed=$(readelf --wide --program-headers --dynamic "$1" | grep -E 'INTERP|\(NEEDED\)' || true)
+    [ -z "$needed" ] || die "$1 is not static: $needed"
 }
 
 # check_floor PROGRAM...: no symbol of a glibc newer than the floor.
@@ -61,6 +85,7 @@ check_floor() {
     local program newest
     for program; do
         newest=$(readelf --wide --version-info "$program" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+        [ -n "$newest" ] || die "$program has no symbol of glibc: what it needs is not known"
         [ "$(printf '%s\n' "${newest#GLIBC_}" "$GLIBC_FLOOR" | sort -V | tail -n 1)" = "$GLIBC_FLOOR" ] || die "$program needs $newest, newer than $GLIBC_FLOOR"
     done
 }
