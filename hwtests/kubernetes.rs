@@ -25,6 +25,8 @@ mod host_daemon;
 mod hostile;
 #[path = "kubernetes/load.rs"]
 mod load;
+#[path = "kubernetes/notify.rs"]
+mod notify;
 #[path = "kubernetes/other_driver.rs"]
 mod other_driver;
 #[path = "kubernetes/reporter.rs"]

@@ -16,6 +16,8 @@ use lab::scenario::Scenario;
     reason = "the tests on this machine's kernel use the rest of it"
 )]
 mod csi_calls;
+#[path = "support/receiver.rs"]
+mod receiver;
 
 mod lab {
     pub mod agent;
@@ -40,7 +42,6 @@ mod lab {
     pub mod qmp;
     pub mod quiet_period;
     pub mod raid;
-    pub mod receiver;
     pub mod restart;
     pub mod scenario;
     pub mod scsi_debug;
@@ -284,10 +285,22 @@ const LONG: &[Scenario] = &[
         run: lab::notifications::mail_and_webhook,
     },
     Scenario {
+        name: "a_mail_goes_to_a_setgid_sendmail_with_the_documented_drop_in_and_not_without",
+        breaks: &[],
+        limit: Duration::from_secs(300),
+        run: lab::notifications::sendmail,
+    },
+    Scenario {
         name: "the_debian_package_installs_upgrades_and_leaves_what_it_should",
         breaks: &[],
         limit: Duration::from_secs(900),
         run: lab::packages::debian,
+    },
+    Scenario {
+        name: "the_rpm_package_installs_upgrades_and_leaves_what_it_should",
+        breaks: &[],
+        limit: Duration::from_secs(900),
+        run: lab::packages::rpm,
     },
 ];
 
@@ -298,7 +311,7 @@ fn main() -> ExitCode {
         .map(|(first, rest)| (first.as_str(), rest));
     match of_guest {
         Some(("csi-client", call)) => return lab::csi_client::main(call),
-        Some(("receiver", rest)) => return lab::receiver::main(rest),
+        Some(("receiver", rest)) => return receiver::main(rest),
         _ => {}
     }
     lab::scenario::main(SCENARIOS, LONG)

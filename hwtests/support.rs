@@ -20,6 +20,7 @@ pub mod monitor;
 pub mod offline;
 pub mod populate;
 pub mod random;
+pub mod receiver;
 pub mod shim;
 pub mod testbed;
 pub mod tools;

@@ -42,6 +42,15 @@ pub fn render_chart(values: &Path, home: &Path) -> String {
     );
     String::from_utf8(output.stdout).expect("text")
 }
+
+/// The chart's namespace, if it does not exist yet.
+pub fn create_namespace() {
+    let namespace = format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}, labels: {{pod-security.kubernetes.io/enforce: privileged}}}}\n"
+    );
+    try_kubectl(&["apply", "-f", "-"], &namespace).expect("the namespace");
+}
+
 pub const CLASS: &str = "lab";
 /// Short intervals, and no drive admitted except those that a test names.
 pub const CONFIG: &str = r#"
@@ -234,17 +243,14 @@ impl Fixture {
         let values = self.testbed.path("values.json");
         std::fs::write(&values, all.to_string()).expect("the values");
         let manifest = render_chart(&values, &self.testbed.path("helm"));
-        let namespace = format!(
-            "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}, labels: {{pod-security.kubernetes.io/enforce: privileged}}}}\n"
-        );
-        try_kubectl(&["apply", "-f", "-"], &namespace).expect("the namespace");
+        create_namespace();
         try_kubectl(&["-n", NAMESPACE, "apply", "-f", "-"], &manifest)
             .unwrap_or_else(|error| panic!("{error}"));
         self.manifest = Some(manifest);
     }
 
     pub fn is_ready(&self) {
-        for part in ["daemon", "shim", "report"] {
+        for part in ["daemon", "shim", "report", "notify"] {
             let set = format!("daemonset/diskvitals-{part}");
             if cluster::get_in(NAMESPACE, &set).is_some() {
                 kubectl(&[

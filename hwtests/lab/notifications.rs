@@ -1,5 +1,6 @@
 //! diskvitals-notify in the guest, as its own user under the shipped unit: a mail and a webhook
-//! arrive soon after the finding, once; with the same id when it is killed before the answer.
+//! arrive soon after the finding, once; with the same id when it is killed before the answer. With
+//! the drop-in of docs/notifications.md it uses Postfix's setgid sendmail.
 
 use std::collections::BTreeMap;
 
@@ -39,15 +40,7 @@ type = "webhook"
 url = "http://127.0.0.1:8025/hook"
 END
 systemctl restart diskvitals-notify"#);
-    context.sh(&format!(
-        "truncate -s 64M /root/notified.img && mkfs.ext4 -q -m 0 /root/notified.img && mkdir -p {FULL} && mount -o loop /root/notified.img {FULL}"
-    ));
-    // The space of the empty filesystem is known before it changes.
-    context.until("the filesystem is a volume", |context| {
-        (context.guest.ask(&format!("volume {FULL}")).ok()?["health"] == "HEALTH_GOOD")
-            .then_some(())
-    });
-
+    mount_small(context);
     fill(context);
     let (since, subject) = finding(context);
     for protocol in ["smtp", "http"] {
@@ -93,6 +86,96 @@ systemctl restart diskvitals-notify"#);
     context.sh(&format!(
         "systemctl stop diskvitals-notify lab-receiver && rm /etc/diskvitals/notify.toml && umount {FULL} && rm /root/notified.img"
     ));
+}
+
+/// The part of docs/notifications.md about it: the drop-in and the target.
+fn documented() -> [String; 2] {
+    let page = include_str!("../../docs/notifications.md");
+    let (_, part) = page
+        .split_once("\n## sendmail with a setgid queue\n")
+        .expect("the part");
+    let (part, _) = part.split_once("\n## ").expect("another part");
+    let mut blocks: Vec<String> = Vec::new();
+    let mut in_block = false;
+    for line in part.lines() {
+        if let Some(code) = line.strip_prefix("    ") {
+            if !in_block {
+                blocks.push(String::new());
+            }
+            let block = blocks.last_mut().expect("a block");
+            block.push_str(code);
+            block.push('\n');
+        }
+        in_block = line.starts_with("    ");
+    }
+    blocks.try_into().expect("two blocks")
+}
+
+/// Text of all mails that Postfix has delivered to root.
+const MAILBOX: &str = "cat /var/mail/root 2>/dev/null; true";
+
+pub fn sendmail(context: &mut Context) {
+    let [drop_in, target] = documented();
+    // Delivery to this host only, without DNS.
+    context.sh(
+        "postconf -e myhostname=lab.example mydestination=lab.example,localhost inet_interfaces=loopback-only \
+         inet_protocols=ipv4 alias_maps= compatibility_level=3.6 && postfix start",
+    );
+    context.sh(&format!(
+        "cat > /etc/diskvitals/notify.toml <<'END'\n{target}END\nsystemctl restart diskvitals-notify"
+    ));
+    mount_small(context);
+    fill(context);
+    let (_, subject) = finding(context);
+    // Its group is not that of the queue: the mail waits, and the log says what sendmail said.
+    context.until("the failure is in the log", |context| {
+        let log = context.sh("journalctl -u diskvitals-notify -o cat --no-pager");
+        let mut lines = log.lines();
+        let line = lines.find(|line| line.contains("the target cannot be used"))?;
+        println!("{line}");
+        Some(())
+    });
+    assert!(!context.sh(MAILBOX).contains("X-Diskvitals-Id"));
+
+    context.sh(&format!(
+        "mkdir -p /etc/systemd/system/diskvitals-notify.service.d && cat > /etc/systemd/system/diskvitals-notify.service.d/sendmail.conf <<'END'\n{drop_in}END\n\
+         systemctl daemon-reload && systemctl restart diskvitals-notify"
+    ));
+    let mails = context.until("the mail is delivered", |context| {
+        let mails = context.sh(MAILBOX);
+        mails.contains("X-Diskvitals-Id").then_some(mails)
+    });
+    assert_eq!(mails.matches("\nX-Diskvitals-Id:").count(), 1, "{mails}");
+    for part in ["OutOfSpace", "From: diskvitals@node7.example.com"] {
+        assert!(mails.contains(part), "{part}: {mails}");
+    }
+    // What the drop-in leaves: its own user, no capability, a read-only system.
+    assert_eq!(
+        context.sh("grep -E '^(Cap(Eff|Prm)|NoNewPrivs)' /proc/$(systemctl show -P MainPID diskvitals-notify)/status | tr -d '\t' | sort"),
+        "CapEff:0000000000000000\nCapPrm:0000000000000000\nNoNewPrivs:0"
+    );
+    assert_eq!(
+        context.sh("systemctl show -P ProtectSystem -P User diskvitals-notify | sort"),
+        "diskvitals-notify\nstrict"
+    );
+
+    context.sh(&format!("rm {FULL}/file"));
+    context.expect_cleared(&subject, "OutOfSpace");
+    context.sh(&format!(
+        "systemctl stop diskvitals-notify && postfix stop && rm -r /etc/systemd/system/diskvitals-notify.service.d /etc/diskvitals/notify.toml && systemctl daemon-reload \
+         && umount {FULL} && rm /root/notified.img"
+    ));
+}
+
+/// A small filesystem at `FULL`. Its space while it is empty is known before it changes.
+fn mount_small(context: &mut Context) {
+    context.sh(&format!(
+        "truncate -s 64M /root/notified.img && mkfs.ext4 -q -m 0 /root/notified.img && mkdir -p {FULL} && mount -o loop /root/notified.img {FULL}"
+    ));
+    context.until("the filesystem is a volume", |context| {
+        (context.guest.ask(&format!("volume {FULL}")).ok()?["health"] == "HEALTH_GOOD")
+            .then_some(())
+    });
 }
 
 fn fill(context: &mut Context) {

@@ -1,6 +1,7 @@
-//! A server for mail and one for webhooks in the guest: this same program, copied there (`lab
-//! receiver DIRECTORY`). Each message is a line of JSON in DIRECTORY/received. While DIRECTORY/hold
-//! exists, the server for mail keeps its answer to a message that it has.
+//! A server for mail and one for webhooks: in the QEMU guest this same program, copied there (`lab
+//! receiver DIRECTORY`), on the Kubernetes node a thread of the test. Each message is a line of JSON
+//! in DIRECTORY/received. While DIRECTORY/hold exists, the server for mail keeps its answer to a
+//! message that it has.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -17,12 +18,16 @@ pub fn main(arguments: &[String]) -> ExitCode {
         eprintln!("receiver DIRECTORY");
         return ExitCode::FAILURE;
     };
-    let directory = PathBuf::from(directory);
+    run(PathBuf::from(directory));
+    ExitCode::SUCCESS
+}
+
+/// Serves until the process ends.
+pub fn run(directory: PathBuf) {
     let mails = directory.clone();
     let mail = std::thread::spawn(move || serve(2525, &mails, mail));
     serve(8025, &directory, webhook);
     drop(mail.join());
-    ExitCode::SUCCESS
 }
 
 fn serve(port: u16, directory: &Path, session: fn(&TcpStream, &Path) -> io::Result<()>) {
@@ -59,9 +64,9 @@ fn mail(stream: &TcpStream, directory: &Path) -> io::Result<()> {
                 let id = text
                     .lines()
                     .find_map(|line| line.strip_prefix("Message-ID:"));
-                keep(directory, "smtp", id.unwrap_or_default().trim(), &text)?;
+                keep(directory, "smtp", id.unwrap_or_default().trim(), "", &text)?;
                 while directory.join("hold").exists() {
-                    crate::lab::pause(Duration::from_millis(50));
+                    pause();
                 }
                 out.write_all(b"250 kept\r\n")?;
             }
@@ -78,7 +83,7 @@ fn mail(stream: &TcpStream, directory: &Path) -> io::Result<()> {
 /// One request of HTTP/1.1 with a length.
 fn webhook(stream: &TcpStream, directory: &Path) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
-    let (mut length, mut id) = (0, String::new());
+    let (mut length, mut id, mut login) = (0, String::new(), String::new());
     loop {
         let mut line = String::new();
         reader.read_line(&mut line)?;
@@ -91,12 +96,14 @@ fn webhook(stream: &TcpStream, directory: &Path) -> io::Result<()> {
         match name.to_lowercase().as_str() {
             "content-length" => length = value.trim().parse().map_err(io::Error::other)?,
             "idempotency-key" => value.trim().clone_into(&mut id),
+            "authorization" => value.trim().clone_into(&mut login),
             _ => {}
         }
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    keep(directory, "http", &id, &String::from_utf8_lossy(&body))?;
+    let text = String::from_utf8_lossy(&body);
+    keep(directory, "http", &id, &login, &text)?;
     let mut out = stream;
     out.write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n")
 }
@@ -105,12 +112,20 @@ fn webhook(stream: &TcpStream, directory: &Path) -> io::Result<()> {
     clippy::disallowed_methods,
     reason = "a server beside the daemon, with the guest's clock"
 )]
-fn keep(directory: &Path, protocol: &str, id: &str, text: &str) -> io::Result<()> {
+fn keep(directory: &Path, protocol: &str, id: &str, login: &str, text: &str) -> io::Result<()> {
     let at = Timestamp::now().to_string();
-    let line = json!({"protocol": protocol, "id": id, "at": at, "text": text});
+    let line = json!({"protocol": protocol, "id": id, "login": login, "at": at, "text": text});
     let mut file = File::options()
         .create(true)
         .append(true)
         .open(directory.join("received"))?;
     file.write_all(format!("{line}\n").as_bytes())
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nothing announces that a file is gone"
+)]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(50));
 }
