@@ -38,6 +38,8 @@ mod process;
 mod smartctl;
 #[path = "../support/terminal.rs"]
 mod terminal;
+#[path = "../support/tmpfs.rs"]
+mod tmpfs;
 #[allow(dead_code, reason = "the benches use the rest of it")]
 #[path = "../support/tree.rs"]
 mod tree;

@@ -3,11 +3,13 @@
 
 mod commands;
 mod delivery;
+mod fake_daemon;
+mod flood;
 mod server;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use server::{PASSWORD, Server, TIMEOUT, USER, certificate};
 
@@ -65,6 +67,10 @@ impl Scene {
 
     /// Starts it beside a daemon.
     pub fn start(&self, socket: &Path) -> Process {
+        self.start_with_queue(socket, &self.path("state"))
+    }
+
+    pub fn start_with_queue(&self, socket: &Path, queue: &Path) -> Process {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
@@ -75,7 +81,7 @@ impl Scene {
             .args(["--log-format", "text", "--socket"])
             .arg(socket)
             .arg("--state-dir")
-            .arg(self.path("state"))
+            .arg(queue)
             .stderr(log)
             .spawn();
         Process(child.expect("starts"))
@@ -85,16 +91,25 @@ impl Scene {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
+    pub fn until<T>(&self, what: &str, value: impl FnMut() -> Option<T>) -> T {
+        self.until_within(TIMEOUT, what, value)
+    }
+
     /// Waits until there is a value.
     #[allow(clippy::disallowed_methods)] // Nothing announces it; it is asked for a little later.
-    pub fn until<T>(&self, what: &str, mut value: impl FnMut() -> Option<T>) -> T {
-        let end = Instant::now() + TIMEOUT;
+    pub fn until_within<T>(
+        &self,
+        limit: Duration,
+        what: &str,
+        mut value: impl FnMut() -> Option<T>,
+    ) -> T {
+        let end = Instant::now() + limit;
         loop {
             if let Some(value) = value() {
                 return value;
             }
             assert!(Instant::now() < end, "not so: {what}\n{}", self.log());
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
@@ -123,4 +138,10 @@ pub fn said(output: &Output) -> (String, Option<i32>) {
         String::from_utf8_lossy(&output.stderr)
     );
     (text, output.status.code())
+}
+
+/// The body of a request.
+pub fn json(request: &str) -> serde_json::Value {
+    let (_, body) = request.split_once("\n\n").expect("a body");
+    serde_json::from_str(body).expect("JSON")
 }

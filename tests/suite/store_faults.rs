@@ -16,8 +16,11 @@ use diskvitals::state::store::{
     DATABASE, RowChanges, Store, StoreConfig, StoreContents, StoreEvent, WriteBatch,
 };
 use jiff::Timestamp;
+use nix::mount::MsFlags;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+
+use crate::tmpfs::Tmpfs;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -373,50 +376,10 @@ async fn a_directory_locked_by_another_is_used_as_soon_as_it_is_free() {
     assert!(store.close(LONG).await);
 }
 
-/// A small tmpfs; None without the right to mount. It is unmounted when dropped.
-struct Tmpfs(tempfile::TempDir);
-
-impl Tmpfs {
-    fn mount() -> Option<Tmpfs> {
-        let dir = tempfile::tempdir().unwrap();
-        let flags = nix::mount::MsFlags::empty();
-        match nix::mount::mount(
-            Some("tmpfs"),
-            dir.path(),
-            Some("tmpfs"),
-            flags,
-            Some("size=1m"),
-        ) {
-            Ok(()) => Some(Tmpfs(dir)),
-            Err(error) => {
-                eprintln!("skipped: mounting a tmpfs needs root ({error})");
-                None
-            }
-        }
-    }
-
-    fn remount(&self, flags: nix::mount::MsFlags) {
-        nix::mount::mount(
-            None::<&str>,
-            self.0.path(),
-            None::<&str>,
-            flags | nix::mount::MsFlags::MS_REMOUNT,
-            None::<&str>,
-        )
-        .unwrap();
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = nix::mount::umount2(self.0.path(), nix::mount::MntFlags::MNT_DETACH);
-    }
-}
-
 #[tokio::test]
 async fn a_full_disk_means_memory_until_there_is_room_and_loses_nothing_confirmed() {
     let Some(tmpfs) = Tmpfs::mount() else { return };
-    let dir = tmpfs.0.path().join("state");
+    let dir = tmpfs.path().join("state");
     let (store, mut events, _) = opened(&dir).await;
     write(&store, findings(&[finding(0)])).await.unwrap();
     assert!(matches!(
@@ -440,14 +403,7 @@ async fn a_full_disk_means_memory_until_there_is_room_and_loses_nothing_confirme
         timeout(LONG, events.recv()).await.unwrap(),
         Some(StoreEvent::Status(StoreStatus::MemoryOnly(_)))
     ));
-    nix::mount::mount(
-        None::<&str>,
-        tmpfs.0.path(),
-        None::<&str>,
-        nix::mount::MsFlags::MS_REMOUNT,
-        Some("size=64m"),
-    )
-    .unwrap();
+    tmpfs.remount(MsFlags::empty(), Some("size=64m"));
     // The owner also writes everything on each open.
     loop {
         match timeout(LONG, events.recv()).await.unwrap().unwrap() {
@@ -477,8 +433,8 @@ async fn a_full_disk_means_memory_until_there_is_room_and_loses_nothing_confirme
 #[tokio::test]
 async fn a_filesystem_that_turns_read_only_means_memory_and_says_why() {
     let Some(tmpfs) = Tmpfs::mount() else { return };
-    let dir = tmpfs.0.path().join("state");
-    tmpfs.remount(nix::mount::MsFlags::MS_RDONLY);
+    let dir = tmpfs.path().join("state");
+    tmpfs.remount(MsFlags::MS_RDONLY, None);
     let (store, mut events) = Store::spawn(config(&dir), None).unwrap();
     match timeout(LONG, events.recv()).await.unwrap() {
         Some(StoreEvent::Status(StoreStatus::MemoryOnly(why))) => {
@@ -486,7 +442,7 @@ async fn a_filesystem_that_turns_read_only_means_memory_and_says_why() {
         }
         other => panic!("{other:?}"),
     }
-    tmpfs.remount(nix::mount::MsFlags::empty());
+    tmpfs.remount(MsFlags::empty(), None);
     assert!(matches!(
         timeout(LONG, events.recv()).await.unwrap(),
         Some(StoreEvent::Opened(_))

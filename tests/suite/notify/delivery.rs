@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use nix::sys::signal::Signal;
 
 use super::server::{Behavior, PASSWORD, Server, Tls, closed_port, header, mail_text};
-use super::{Scene, smtp_target, webhook_target};
+use super::{Scene, json, smtp_target, webhook_target};
 use crate::smart::host::{Daemon, Host, OFTEN, sata};
 use crate::smartctl::Ata;
 
-fn socket(host: &Host) -> PathBuf {
+pub(super) fn socket(host: &Host) -> PathBuf {
     host.root().with_file_name("d.sock")
 }
 
@@ -23,17 +23,12 @@ fn break_drive(host: &Host) {
         .expect("written");
 }
 
-fn broken_host() -> (Host, Daemon) {
+pub(super) fn broken_host() -> (Host, Daemon) {
     let host = Host::new(OFTEN);
     break_drive(&host);
     let daemon = host.started();
     daemon.until("it fails", |daemon| daemon.finding("sda", "SmartFailing"));
     (host, daemon)
-}
-
-fn json(request: &str) -> serde_json::Value {
-    let (_, body) = request.split_once("\n\n").expect("a body");
-    serde_json::from_str(body).expect("JSON")
 }
 
 /// Requests about transitions of `name`.
@@ -179,7 +174,7 @@ fn a_kill_within_the_delivery_sends_the_mail_again_under_the_same_id() {
     assert_eq!(agent.end(Signal::SIGTERM).code(), Some(0));
 }
 
-fn break_second(host: &Host) {
+pub(super) fn break_second(host: &Host) {
     let failing = crate::smartctl::Scsi {
         exception: Some((0x5d, 0x10)),
         ..crate::smart::host::sas()
