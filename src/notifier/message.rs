@@ -117,6 +117,16 @@ pub(crate) struct Item {
     pub cleared: Option<Cleared>,
 }
 
+impl Item {
+    /// One record of evidence, one hit, and the number of the others.
+    pub(crate) fn shorten(&mut self) {
+        self.evidence.truncate(1);
+        let left = self.hits.len().saturating_sub(1);
+        self.hits.truncate(1);
+        self.more_hits += left as u64;
+    }
+}
+
 /// What is on a cause: a mount point, a pod, a PersistentVolume, a device, swap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -20,6 +20,9 @@ use crate::notifier::text::{self, Writer};
 
 /// Items of one notification. More items make more notifications.
 const MAX_ITEMS: usize = 100;
+/// Changes of one window that keep all evidence and hits: a flood must fit into the memory of a small
+/// process.
+const MAX_DETAILED: usize = 1000;
 /// Held items that are described. The others are counted.
 const MAX_HELD: usize = 1000;
 /// So many notifications of changes within `BURST_WINDOW` go out at once; then one per `SLOW_WAIT`,
@@ -148,7 +151,12 @@ impl PlannerState {
         if !changes.is_empty() && self.window_since.is_none() {
             self.window_since = Some(now);
         }
-        self.window.extend(changes);
+        for mut change in changes {
+            if self.window.len() >= MAX_DETAILED {
+                change.item.shorten();
+            }
+            self.window.push(change);
+        }
         notifications.extend(self.tick(settings, now));
         notifications
     }

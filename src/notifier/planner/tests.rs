@@ -479,6 +479,32 @@ fn ten_thousand_transitions_in_a_minute_lose_nothing_and_make_few_messages() {
 }
 
 #[test]
+fn in_a_flood_the_first_thousand_changes_have_all_details_and_the_others_their_number() {
+    let mut run = Run::calm(settings());
+    let causes = (0..1200).map(|at| {
+        let mut cause = cause(&format!("d{at:04}"), Level::Bad, &["a"]);
+        cause.item.hits = vec![cause.item.hits[0].clone(); 5];
+        cause.item.more_hits = 0;
+        cause.item.evidence = vec![cause.item.evidence[0].clone(); 4];
+        cause
+    });
+    let made = run.observe(&state(causes.collect()), 10);
+    let items: Vec<_> = made.iter().flat_map(|made| &made.items).collect();
+    assert_eq!(items.len(), 1200);
+    let (detailed, short) = items.split_at(1000);
+    assert!(
+        detailed
+            .iter()
+            .all(|item| (item.evidence.len(), item.hits.len(), item.more_hits) == (4, 5, 0))
+    );
+    assert!(
+        short
+            .iter()
+            .all(|item| (item.evidence.len(), item.hits.len(), item.more_hits) == (1, 1, 4))
+    );
+}
+
+#[test]
 fn a_message_has_all_that_a_person_needs() {
     let mut run = Run::calm(settings());
     let made = run.observe(

@@ -187,3 +187,58 @@ fn cut(text: &str, max: usize) -> String {
         Some((end, _)) => format!("{}… (more in `diskvitals status`)", &text[..end]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::notifier::message::tests_support::sample;
+
+    const HOSTILE: &str =
+        "``` <!channel> <http://a.example|b> @everyone **b** [x](http://a.example) ``` `c` &lt;";
+
+    #[test]
+    fn names_of_others_are_no_link_no_mention_and_no_format_in_any_chat() {
+        let notification = Notification {
+            title: HOSTILE.to_owned(),
+            text: HOSTILE.to_owned(),
+            ..sample()
+        };
+        let body = |preset| {
+            let url: HttpUrl = "https://chat.example/hook".parse().expect("an address");
+            request(preset, url, &notification).expect("a body").1
+        };
+        let text = |body: &Value, at: &str| {
+            let text = body.pointer(at).and_then(Value::as_str);
+            text.expect("a text").to_owned()
+        };
+        // One block of code, which no text ends.
+        let slack = body(Preset::Slack);
+        let block = text(&slack, "/blocks/0/text/text");
+        assert_eq!(block.matches("```").count(), 2, "{block}");
+        assert!(block.starts_with("```") && block.ends_with("```"));
+        for shown in [block, text(&slack, "/text")] {
+            assert!(!shown.contains(['<', '>']), "{shown}");
+            assert!(shown.contains("&lt;!channel&gt;") && shown.contains("&amp;lt;"));
+        }
+        let discord = body(Preset::Discord);
+        let block = text(&discord, "/content");
+        assert_eq!(block.matches('`').count(), 6, "{block}");
+        assert!(block.starts_with("```\n") && block.ends_with("\n```"));
+        assert_eq!(discord["allowed_mentions"], json!({"parse": []}));
+        // Forms without a format of their own: verbatim.
+        let teams = body(Preset::Teams);
+        for at in [0, 1] {
+            let run = format!("/attachments/0/content/body/{at}/inlines/0");
+            assert_eq!(text(&teams, &format!("{run}/type")), "TextRun");
+            assert_eq!(text(&teams, &format!("{run}/text")), HOSTILE);
+        }
+        let ntfy = body(Preset::Ntfy);
+        assert_eq!(text(&ntfy, "/message"), HOSTILE);
+        assert_eq!(ntfy.get("markdown"), None);
+        let gotify = body(Preset::Gotify);
+        assert_eq!(
+            text(&gotify, "/extras/client::display/contentType"),
+            "text/plain"
+        );
+    }
+}
