@@ -257,6 +257,32 @@ fn a_secret_is_read_again_when_it_changes() {
 }
 
 #[test]
+fn a_webhook_with_an_expired_token_gets_its_message_when_the_file_has_a_new_one() {
+    let (host, _daemon) = broken_host();
+    let hook = Server::http(true);
+    hook.will(&[Behavior::Refuses("401 Unauthorized")]);
+    let scene = Scene::new(&webhook_target(&hook, "token_file = \"token\""));
+    scene.write("token", "outdated");
+    let _agent = scene.start(&socket(&host));
+    scene.until("it is refused", || {
+        scene.log().contains("HTTP 401").then_some(())
+    });
+    scene.write("token", PASSWORD);
+    let request = scene.until("a request", || hook.accepted().pop());
+    assert_eq!(
+        header(&request, "authorization"),
+        format!("Bearer {PASSWORD}")
+    );
+    // The same message, not another one.
+    let refused = &hook.received()[0];
+    assert_eq!(
+        header(refused, "idempotency-key"),
+        header(&request, "idempotency-key")
+    );
+    assert!(!scene.log().contains("outdated"), "{}", scene.log());
+}
+
+#[test]
 fn without_a_disk_for_the_queue_messages_are_sent_from_memory_and_the_log_says_so() {
     let (host, _daemon) = broken_host();
     let hook = Server::http(true);
