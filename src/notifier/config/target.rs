@@ -192,7 +192,12 @@ impl RawTarget {
         let to = self.to.take().filter(|to| !to.is_empty());
         let to = to.ok_or(TargetError::Missing { key: "to", kind })?;
         let address = |key: &'static str, text: &str| {
-            let problem = |error| format!("`{}` is no mail address: {error}", echo(text));
+            let problem = |error| {
+                let shown = echo(text);
+                format!(
+                    "`{shown}` is no mail address ({error}): write NAME@HOST; a user of this host is NAME@localhost"
+                )
+            };
             text.parse::<lettre::message::Mailbox>()
                 .map_err(|error| wrong(key)(problem(error)))
         };

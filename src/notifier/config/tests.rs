@@ -60,7 +60,7 @@ fn what_cannot_work_is_refused_with_the_targets_name_and_the_key() {
         ),
         (
             ("ops@example.com", "ops"),
-            "target \"mail\": to: `ops` is no mail address",
+            "target \"mail\": to: `ops` is no mail address (Invalid input): write NAME@HOST",
         ),
         (
             ("[\"ops@example.com\"]", "[]"),
