@@ -13,6 +13,7 @@ pub(crate) mod causes;
 pub mod check;
 pub(crate) mod cleanup;
 pub(crate) mod condition;
+pub(crate) mod cordon;
 pub mod counters;
 pub mod dev;
 pub mod drive;

@@ -13,6 +13,7 @@ use crate::api::node_facts::NodeFacts;
 use crate::api::{API_REVISION, wire};
 use crate::host::clock;
 use crate::model::advice::{Action, Advice};
+use crate::model::cordon::{self, Cordon};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use crate::model::finding::{
     Evidence, Finding, Health, SeenLevel, Severity, Status, Subject, UnknownCause,
@@ -83,6 +84,19 @@ pub(crate) fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
         warnings: state.warnings.clone(),
         limitations: facts.limitations.clone(),
         revision: snapshot.revision,
+        pool_cordons: cordon::all(snapshot)
+            .map(|cordon| pool_cordon(&cordon))
+            .collect(),
+    }
+}
+
+fn pool_cordon(cordon: &Cordon) -> wire::PoolCordon {
+    wire::PoolCordon {
+        kind: cordon::name(cordon.kind).to_owned(),
+        drive_id: cordon.drive.to_string(),
+        reason: cordon.reason.name().to_owned(),
+        since: Some(time(cordon.since)),
+        message: cordon.text(clock::wall(cordon.since)),
     }
 }
 

@@ -18,6 +18,7 @@ use crate::model::kernel_log::error_history::ErrorHistory;
 use crate::model::path::HostPath;
 use crate::model::policy::Exclusion;
 use crate::model::probe::Usage;
+use crate::model::provision::BackingKind;
 use crate::model::source_update::{Source, SourceStatus};
 use crate::model::stale::Attachment;
 use crate::model::timing::Timings;
@@ -60,13 +61,21 @@ pub struct NodeContext {
     pub kubelet_root: HostPath,
     /// The CSI driver of the volumes that this node provides; None until it is reported.
     pub driver: Option<String>,
-    /// The drives below the pool.
-    pub pool: Stack,
+    /// What new volumes of each kind of the pool will be on. A kind is absent while that is not known.
+    pub pool: BTreeMap<BackingKind, Stack>,
     /// Mounts that are no volumes, and could be by configuration: type and reason.
     pub excluded_mounts: BTreeMap<HostPath, (String, Exclusion)>,
 }
 
 impl NodeContext {
+    /// The drives below the pool, each once.
+    pub(crate) fn pool_drives(&self) -> Vec<&DriveId> {
+        let mut drives: Vec<&DriveId> = self.pool.values().flat_map(Stack::drives).collect();
+        drives.sort();
+        drives.dedup();
+        drives
+    }
+
     /// A caller's path as the mount table would name it.
     pub(crate) fn resolve_kubelet_path(&self, path: &HostPath) -> HostPath {
         let bytes = path.as_bytes();

@@ -13,11 +13,12 @@ use crate::model::facts::probes::ProbedMount;
 use crate::model::facts::{Facts, KnownVolume, MountAbsence, elapsed};
 use crate::model::failure_domain;
 use crate::model::graph;
-use crate::model::graph::GraphInput;
 use crate::model::graph::mounts::MountTree;
+use crate::model::graph::{GraphInput, PoolStacks};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
+use crate::model::provision::BackingKind;
 use crate::model::snapshot::NodeContext;
 use crate::model::volume::{Impact, Stack, VolumeFacts, VolumeMount};
 
@@ -47,15 +48,10 @@ impl Facts {
             let device = facts.device.as_ref().filter(|_| !facts.block);
             facts.fs_uuid = device.and_then(|name| self.device_uuid(name)).cloned();
         }
-        let mut surroundings = node_context(seen, settings);
-        // The path from the pool to a drive is lost with the drive: keep the former one.
-        let lost = &self.node_context.pool;
-        if surroundings.pool == Stack::Nothing
-            && surroundings.driver == self.node_context.driver
-            && lost.impact(&|id| self.is_drive_missing(id)) == Impact::Exposed
-        {
-            surroundings.pool = lost.clone();
-        }
+        let pool = graph::pool_stacks(seen);
+        let is_group_partial = pool.is_group_partial;
+        let mut surroundings = node_context(seen, settings, pool);
+        self.keep_lost_pool(&mut surroundings, is_group_partial);
         let table = MountTree::new(&mounts.mounts);
         let shown: Vec<BTreeMap<HostPath, VisibleMount>> = found
             .iter()
@@ -133,6 +129,23 @@ impl Facts {
             .map(|(path, (target, _))| (path, target));
         self.probes.set_mounts(targets.collect());
         self.update_drive_volumes(now);
+    }
+
+    /// The path from the pool to a drive is lost with the drive: keeps the former one.
+    fn keep_lost_pool(&self, context: &mut NodeContext, is_group_partial: bool) {
+        let before = &self.node_context;
+        if context.driver != before.driver {
+            return;
+        }
+        for (kind, lost) in &before.pool {
+            let is_cut = match context.pool.get(kind) {
+                None | Some(Stack::Nothing) => true,
+                Some(_) => *kind == BackingKind::Lvm && is_group_partial,
+            };
+            if is_cut && lost.impact(&|id| self.is_drive_missing(id)) == Impact::Exposed {
+                context.pool.insert(*kind, lost.clone());
+            }
+        }
     }
 
     /// After the removal of its device, the UUID in the id of a mount cannot be read. The same
@@ -299,12 +312,12 @@ fn has_missing_part(stack: &Stack) -> bool {
     }
 }
 
-fn node_context(seen: GraphInput<'_>, settings: &VolumeSettings) -> NodeContext {
+fn node_context(seen: GraphInput<'_>, settings: &VolumeSettings, pool: PoolStacks) -> NodeContext {
     NodeContext {
         configured_kubelet_root: settings.kubelet_root.clone(),
         kubelet_root: graph::kubelet_root(seen.kubelet, settings).clone(),
         driver: seen.provision.map(|provision| provision.driver.clone()),
-        pool: graph::pool_stack(seen),
+        pool: pool.stacks,
         excluded_mounts: graph::excluded_mounts(&seen.mounts.mounts, settings),
     }
 }
