@@ -33,6 +33,7 @@ pub(crate) mod label;
 pub(crate) mod ledger;
 pub(crate) mod mount;
 pub(crate) mod naming;
+pub(crate) mod node_failure;
 pub mod observation;
 pub mod path;
 pub mod policy;

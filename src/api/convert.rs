@@ -22,6 +22,7 @@ use crate::model::ids::FindingId;
 use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
 use crate::model::kernel_log::event::Line;
 use crate::model::label;
+use crate::model::node_failure::{self, NodeFailure, NodeFailures};
 use crate::model::snapshot::{Drive, Presence, Snapshot, StoreStatus, Volume, VolumeUsage};
 use crate::model::source_update::SourceStatus;
 use crate::model::volume::{
@@ -87,6 +88,19 @@ pub(crate) fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
         pool_cordons: cordon::all(snapshot)
             .map(|cordon| pool_cordon(&cordon))
             .collect(),
+        node_failures: Some(node_failures(node_failure::assess(snapshot))),
+    }
+}
+
+fn node_failures(found: NodeFailures) -> wire::NodeFailures {
+    let failure = |failure: NodeFailure| wire::NodeFailure {
+        reason: failure.reason.name().to_owned(),
+        message: failure.message,
+        since: Some(time(failure.since)),
+    };
+    wire::NodeFailures {
+        failures: found.failures.into_iter().map(failure).collect(),
+        unknown: found.unknown,
     }
 }
 

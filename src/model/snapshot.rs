@@ -63,8 +63,18 @@ pub struct NodeContext {
     pub driver: Option<String>,
     /// What new volumes of each kind of the pool will be on. A kind is absent while that is not known.
     pub pool: BTreeMap<BackingKind, Stack>,
+    /// What the node cannot work without.
+    pub system_directories: Vec<SystemDirectory>,
     /// Mounts that are no volumes, and could be by configuration: type and reason.
     pub excluded_mounts: BTreeMap<HostPath, (String, Exclusion)>,
+}
+
+/// The root directory, the kubelet's or the container runtime's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemDirectory {
+    pub path: HostPath,
+    /// The volume that holds it; None if its filesystem is none (an overlay, a read-only image).
+    pub volume: Option<VolumeId>,
 }
 
 impl NodeContext {

@@ -19,7 +19,7 @@ use crate::model::ids::{DriveId, VolumeId};
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
 use crate::model::provision::BackingKind;
-use crate::model::snapshot::NodeContext;
+use crate::model::snapshot::{NodeContext, SystemDirectory};
 use crate::model::volume::{Impact, Stack, VolumeFacts, VolumeMount};
 
 impl Facts {
@@ -53,6 +53,7 @@ impl Facts {
         let mut surroundings = node_context(seen, settings, pool);
         self.keep_lost_pool(&mut surroundings, is_group_partial);
         let table = MountTree::new(&mounts.mounts);
+        let system_mounts = system_mounts(&table, &surroundings.kubelet_root, settings);
         let shown: Vec<BTreeMap<HostPath, VisibleMount>> = found
             .iter()
             .map(|volume| visible_mounts(volume, &table))
@@ -119,6 +120,7 @@ impl Facts {
             }
         }
         self.volumes = after;
+        surroundings.system_directories = self.system_directories(system_mounts);
         if *self.node_context != surroundings {
             self.node_context = Arc::new(surroundings);
         }
@@ -129,6 +131,30 @@ impl Facts {
             .map(|(path, (target, _))| (path, target));
         self.probes.set_mounts(targets.collect());
         self.update_drive_volumes(now);
+    }
+
+    /// A filesystem that was unmounted after its drive was removed still holds its directory.
+    fn system_directories(
+        &self,
+        mounts: Vec<(HostPath, Option<HostPath>)>,
+    ) -> Vec<SystemDirectory> {
+        let is_retained = |id: &VolumeId| self.volumes.get(id).is_some_and(|it| it.retained);
+        let lost = |path: &HostPath| {
+            let mut before = self.node_context.system_directories.iter();
+            let before = before.find(|directory| directory.path == *path)?;
+            before.volume.clone().filter(is_retained)
+        };
+        let mounted = |mount: &HostPath| {
+            let holds =
+                |known: &&KnownVolume| known.facts.mounts.iter().any(|it| it.path == *mount);
+            let holder = self.volumes.values().find(holds);
+            holder.map(|known| known.facts.id.clone())
+        };
+        let directory = |(path, mount): (HostPath, Option<HostPath>)| SystemDirectory {
+            volume: lost(&path).or_else(|| mounted(&mount?)),
+            path,
+        };
+        mounts.into_iter().map(directory).collect()
     }
 
     /// The path from the pool to a drive is lost with the drive: keeps the former one.
@@ -318,8 +344,21 @@ fn node_context(seen: GraphInput<'_>, settings: &VolumeSettings, pool: PoolStack
         kubelet_root: graph::kubelet_root(seen.kubelet, settings).clone(),
         driver: seen.provision.map(|provision| provision.driver.clone()),
         pool: pool.stacks,
+        system_directories: Vec::new(),
         excluded_mounts: graph::excluded_mounts(&seen.mounts.mounts, settings),
     }
+}
+
+/// The directories without which the node cannot work, each with the mount that holds it.
+fn system_mounts(
+    table: &MountTree<'_>,
+    kubelet_root: &HostPath,
+    settings: &VolumeSettings,
+) -> Vec<(HostPath, Option<HostPath>)> {
+    let paths = [HostPath::from("/"), kubelet_root.clone()].into_iter();
+    let paths = paths.chain(settings.runtime_directories.iter().cloned());
+    let mount = |path: &HostPath| Some(table.containing(path)?.mount_point.clone());
+    paths.map(|path| (path.clone(), mount(&path))).collect()
 }
 
 fn keep_device_facts(facts: &mut VolumeFacts, known: &KnownVolume) {
