@@ -31,6 +31,7 @@ pub mod kernel_log;
 pub mod kubelet;
 pub(crate) mod label;
 pub(crate) mod ledger;
+pub mod model_statistics;
 pub(crate) mod mount;
 pub(crate) mod naming;
 pub(crate) mod node_failure;

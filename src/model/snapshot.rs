@@ -15,6 +15,7 @@ use crate::model::facts::smart::SmartFacts;
 use crate::model::finding::{Finding, Health, UnknownCause};
 use crate::model::ids::{CauseId, CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel_log::error_history::ErrorHistory;
+use crate::model::model_statistics::ModelStatistics;
 use crate::model::path::HostPath;
 use crate::model::policy::Exclusion;
 use crate::model::probe::Usage;
@@ -50,6 +51,8 @@ pub struct Snapshot {
     pub inventory: Arc<Inventory>,
     /// Cleared findings, newest first, bounded by the configuration.
     pub history: Arc<Vec<Arc<Finding>>>,
+    /// A newer time alone makes no new snapshot for some minutes.
+    pub models: Arc<ModelStatistics>,
 }
 
 /// The kubelet's folder and this node's own CSI driver and pool.
