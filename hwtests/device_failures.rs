@@ -29,7 +29,7 @@ fn on_a_server(testbed: &Testbed, image: &Path) -> (FuseServer, Disk) {
     (served, disk)
 }
 
-fn write_and_sync(file: &Path) -> std::io::Result<()> {
+pub(crate) fn write_and_sync(file: &Path) -> std::io::Result<()> {
     let mut file = std::fs::File::create(file)?;
     file.write_all(&[1; 65536])?;
     file.sync_all()

@@ -18,6 +18,7 @@ mod fs_errors;
 mod kernel_errors;
 mod kill9;
 mod many_volumes;
+mod node_failure;
 mod probe_side_effects;
 mod provision_daemon;
 mod provision_steps;

@@ -15,6 +15,8 @@ mod chart;
 mod claims;
 #[path = "kubernetes/cluster.rs"]
 mod cluster;
+#[path = "kubernetes/cordon.rs"]
+mod cordon;
 #[path = "kubernetes/fake_disks.rs"]
 mod fake_disks;
 #[path = "kubernetes/fixture.rs"]

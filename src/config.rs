@@ -113,6 +113,8 @@ pub(crate) struct VolumesConfig {
     pub ignore_types: Vec<String>,
     /// CSI drivers that stage without mounting anything at the staging path.
     pub stage_without_mount: Vec<String>,
+    /// The container runtime's folders, for the node condition StorageFailed.
+    pub runtime_directories: Vec<PathBuf>,
     /// Maximum time for a mount that the kubelet's records require to appear.
     #[serde(with = "seconds")]
     pub not_mounted_after: Duration,
@@ -126,6 +128,11 @@ impl Default for VolumesConfig {
             admit_mounts: settings.admit_mounts,
             ignore_types: settings.ignore_types,
             stage_without_mount: settings.stage_without_mount,
+            runtime_directories: settings
+                .runtime_directories
+                .iter()
+                .map(|directory| directory.as_path().to_owned())
+                .collect(),
             not_mounted_after: Policy::default().not_mounted_after,
         }
     }
@@ -422,6 +429,11 @@ impl Config {
             admit_mounts: volumes.admit_mounts,
             ignore_types: volumes.ignore_types,
             stage_without_mount: volumes.stage_without_mount,
+            runtime_directories: volumes
+                .runtime_directories
+                .iter()
+                .map(|directory| HostPath::from(directory.as_path()))
+                .collect(),
         }
     }
 }

@@ -238,6 +238,7 @@ async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
     let enabled = EnabledReports {
         events: is_enabled(ReportKind::Events),
         conditions: is_enabled(ReportKind::Conditions),
+        storage_failed: is_enabled(ReportKind::StorageFailed),
     };
     Ok(Reporter {
         agent: options.agent.clone(),

@@ -13,6 +13,7 @@ use crate::api::node_facts::NodeFacts;
 use crate::api::{API_REVISION, wire};
 use crate::host::clock;
 use crate::model::advice::{Action, Advice};
+use crate::model::cordon::{self, Cordon};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use crate::model::finding::{
     Evidence, Finding, Health, SeenLevel, Severity, Status, Subject, UnknownCause,
@@ -21,6 +22,7 @@ use crate::model::ids::FindingId;
 use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
 use crate::model::kernel_log::event::Line;
 use crate::model::label;
+use crate::model::node_failure::{self, NodeFailure, NodeFailures};
 use crate::model::snapshot::{Drive, Presence, Snapshot, StoreStatus, Volume, VolumeUsage};
 use crate::model::source_update::SourceStatus;
 use crate::model::volume::{
@@ -83,6 +85,32 @@ pub(crate) fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
         warnings: state.warnings.clone(),
         limitations: facts.limitations.clone(),
         revision: snapshot.revision,
+        pool_cordons: cordon::all(snapshot)
+            .map(|cordon| pool_cordon(&cordon))
+            .collect(),
+        node_failures: Some(node_failures(node_failure::assess(snapshot))),
+    }
+}
+
+fn node_failures(found: NodeFailures) -> wire::NodeFailures {
+    let failure = |failure: NodeFailure| wire::NodeFailure {
+        reason: failure.reason.name().to_owned(),
+        message: failure.message,
+        since: Some(time(failure.since)),
+    };
+    wire::NodeFailures {
+        failures: found.failures.into_iter().map(failure).collect(),
+        unknown: found.unknown,
+    }
+}
+
+fn pool_cordon(cordon: &Cordon) -> wire::PoolCordon {
+    wire::PoolCordon {
+        kind: cordon::name(cordon.kind).to_owned(),
+        drive_id: cordon.drive.to_string(),
+        reason: cordon.reason.name().to_owned(),
+        since: Some(time(cordon.since)),
+        message: cordon.text(clock::wall(cordon.since)),
     }
 }
 

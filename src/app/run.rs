@@ -195,6 +195,7 @@ pub(crate) async fn run(
             steps.clone(),
             channels.volumes.subscribe(),
             owner_handles.reports.clone(),
+            owner_handles.handle.snapshots(),
         );
         tasks.spawn(async { actor.run().await.map_err(RunError::from) });
         server = server.with_cleanup(Arc::new(CleanupExecutor {

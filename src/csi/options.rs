@@ -115,15 +115,16 @@ pub struct Options {
     #[arg(long, value_name = "ENDPOINT")]
     pub podmon_endpoint: Option<Endpoint>,
 
-    /// Publish to the API server: events on the node, pods and claims for every change of health,
-    /// and the node condition StorageHealthy. In a pod with its service account's token, elsewhere
+    /// Publish to the API server: events on the node, pods and claims for every change of health;
+    /// conditions: the node condition StorageHealthy; storage-failed: the node condition
+    /// StorageFailed, which programs may act on (docs/kubernetes.md). In a pod with its service account's token, elsewhere
     /// by KUBECONFIG; the node is --node-id. Separated by commas
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     pub report: Vec<ReportKind>,
 
     /// Answer the health calls with empty lists, before the driver or the interposer is removed:
     /// the kubelet keeps the last health for ever once no driver answers. With --report: publish that
-    /// health is no longer reported, remove the node condition, and publish nothing else
+    /// health is no longer reported, remove the node conditions, and publish nothing else
     #[arg(long)]
     pub withdraw: bool,
 
@@ -192,7 +193,10 @@ impl Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReportKind {
     Events,
+    /// The node condition StorageHealthy.
     Conditions,
+    /// The node condition StorageFailed.
+    StorageFailed,
 }
 
 /// CSI health API to expose.

@@ -1,8 +1,8 @@
 //! `--report`: publishes the storage health of this node to the Kubernetes API server, as events
-//! and as the node condition `StorageHealthy`.
+//! and as the node conditions `StorageHealthy` and `StorageFailed`.
 //!
 //! In: the daemon's Watch on its agent socket. Out: one event for each transition, on the node,
-//! pods and claims; a condition that is True, False or Unknown. There is no leader election: each
+//! pods and claims; conditions. There is no leader election: each
 //! node has its own reporter, and two reporters on one node write the same objects with the same
 //! names. Failures of the API server are logged and retried; they delay nothing else in the
 //! process.
@@ -13,6 +13,8 @@ mod condition_publisher;
 mod daemon_watch;
 mod event;
 mod event_publisher;
+mod failed_condition;
+mod node_condition;
 mod node_snapshot;
 mod queue;
 mod retry_delay;
@@ -30,6 +32,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::csi::agent::new_agent;
+use crate::csi::report::node_condition::{NodeConditionKind, STORAGE_FAILED, STORAGE_HEALTHY};
 use crate::csi::report::node_snapshot::NodeSnapshot;
 
 pub use crate::csi::report::api::{ApiServer, ApiSetupError, Config};
@@ -38,7 +41,9 @@ pub use crate::csi::report::api::{ApiServer, ApiSetupError, Config};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnabledReports {
     pub events: bool,
+    /// `StorageHealthy`.
     pub conditions: bool,
+    pub storage_failed: bool,
 }
 
 /// Intervals, delays and rate limits.
@@ -61,6 +66,8 @@ pub struct ReportTiming {
     /// Number of changes of the condition written at once, and the interval of further ones.
     pub condition_burst: u32,
     pub condition_interval: Duration,
+    /// How long the node must be seen as unfit, or as fit again, before `StorageFailed` changes.
+    pub failure_hold: Duration,
     /// Delay before the second attempt; it doubles for each further one.
     pub initial_backoff: Duration,
     pub max_backoff: Duration,
@@ -84,6 +91,7 @@ impl Default for ReportTiming {
             event_interval: Duration::from_secs(5),
             condition_burst: 3,
             condition_interval: Duration::from_secs(10),
+            failure_hold: Duration::from_secs(120),
             initial_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(120),
             request_timeout: Duration::from_secs(15),
@@ -95,7 +103,7 @@ impl Default for ReportTiming {
 
 /// The reporter's view of the daemon.
 #[derive(Clone, Debug, Default)]
-struct DaemonView {
+pub(crate) struct DaemonView {
     /// The newest complete snapshot; it is kept while the daemon is absent.
     snapshot: Option<Arc<NodeSnapshot>>,
     /// None while the snapshot is up to date.
@@ -103,7 +111,7 @@ struct DaemonView {
 }
 
 #[derive(Clone, Debug)]
-struct Outage {
+pub(crate) struct Outage {
     since: Instant,
     why: String,
 }
@@ -144,6 +152,7 @@ impl Reporter {
             node,
             events = enabled.events,
             conditions = enabled.conditions,
+            storage_failed = enabled.storage_failed,
             server = api.server(),
             "reporting to the API server"
         );
@@ -165,20 +174,26 @@ impl Reporter {
                 std::future::pending().await
             }
         };
-        let conditions = async {
-            if enabled.conditions && withdraw {
-                withdrawal::remove_condition(&api, &node, &timing).await
-            } else if enabled.conditions {
-                condition_publisher::run(views.clone(), &api, &node, &timing).await
+        let (healthy, failed) = (&STORAGE_HEALTHY, &STORAGE_FAILED);
+        let withdraws = withdraw && (enabled.conditions || enabled.storage_failed);
+        let condition = async |kind: &'static NodeConditionKind, enabled, other| {
+            if withdraws {
+                withdrawal::remove_condition(&api, &node, &timing, kind).await
+            } else if enabled {
+                condition_publisher::run(views.clone(), &api, &node, &timing, kind, other).await
             } else {
                 std::future::pending().await
             }
         };
+        // A condition that is no longer published would keep its last value for ever.
+        let leftover_failed = (!enabled.storage_failed).then_some(failed);
+        let leftover_healthy = (!enabled.conditions).then_some(healthy);
         tokio::select! {
             never = reconnector.run() => never,
             never = daemon_watch::run(agent, view, &timing) => never,
             never = events => never,
-            never = conditions => never,
+            never = condition(healthy, enabled.conditions, leftover_failed) => never,
+            never = condition(failed, enabled.storage_failed, leftover_healthy) => never,
         }
     }
 }

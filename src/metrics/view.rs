@@ -8,6 +8,7 @@
 mod drives;
 mod families;
 mod findings;
+mod models;
 mod node;
 mod smart;
 mod volumes;
@@ -54,7 +55,8 @@ impl Collector for SnapshotCollector {
         drives::encode(&mut families, &self.snapshot)?;
         smart::encode(&mut families, &self.snapshot)?;
         volumes::encode(&mut families, &self.snapshot)?;
-        findings::encode(&mut families, &self.snapshot)
+        findings::encode(&mut families, &self.snapshot)?;
+        models::encode(&mut families, &self.snapshot)
     }
 }
 

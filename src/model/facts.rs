@@ -11,6 +11,7 @@ pub(crate) mod drive_use;
 mod drives;
 pub(crate) mod kernel_log;
 pub(crate) mod latest;
+mod models;
 pub(crate) mod probes;
 pub(crate) mod raid_controllers;
 pub mod smart;
@@ -43,6 +44,7 @@ use crate::model::failure_domain;
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kubelet::KubeletRecords;
+use crate::model::model_statistics::ModelStatistics;
 use crate::model::mount::MountTable;
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
@@ -99,6 +101,7 @@ pub(crate) struct Facts {
     /// The node's settings against which the paths of callers are compared, and the pool's storage.
     pub node_context: Arc<NodeContext>,
     pub bypassed_drivers: BypassedDrivers,
+    pub(crate) models: ModelStatistics,
     /// The wall clock minus the timeline of all times here; only texts and calendars need it.
     pub wall_offset: SignedDuration,
     /// Recently removed volumes and drives: both are reported missing in either order.
@@ -155,6 +158,9 @@ pub struct KnownDrive {
     /// The use that was found when it was removed, other than volumes, arrays and mappings.
     #[serde(default)]
     pub last_use: Option<LastUse>,
+    /// When its failure was counted (`model_statistics`): each drive fails once.
+    #[serde(default)]
+    pub failed: Option<Timestamp>,
 }
 
 impl KnownDrive {

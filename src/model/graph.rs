@@ -71,13 +71,22 @@ pub(crate) fn volumes(seen: GraphInput<'_>, settings: &VolumeSettings) -> Vec<Vo
     builder.volumes.into_values().collect()
 }
 
-/// The stack of the pool's volumes, even if there are none yet.
-pub(crate) fn pool_stack(seen: GraphInput<'_>) -> Stack {
+/// What the pool's volumes are on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolStacks {
+    /// By the kind of the volumes, even if there are none yet. A kind whose devices are not known yet
+    /// is absent.
+    pub stacks: BTreeMap<BackingKind, Stack>,
+    /// A physical volume of the group is no device of this scan.
+    pub is_group_partial: bool,
+}
+
+pub(crate) fn pool_stacks(seen: GraphInput<'_>) -> PoolStacks {
     let table = MountTree::new(&seen.mounts.mounts);
     let Some(provision) = seen.provision else {
-        return Stack::Nothing;
+        return PoolStacks::default();
     };
-    block_graph(&seen, &table).pool_stack(provision)
+    block_graph(&seen, &table).pool_stacks(provision)
 }
 
 /// The block graph. Loop devices over our images are resolved to their backing devices, even if

@@ -78,6 +78,8 @@ pub struct VolumeSettings {
     /// CSI drivers that answer NodeStageVolume without mounting anything at the staging path: no
     /// mount is expected there.
     pub stage_without_mount: Vec<String>,
+    /// The container runtime's folders: without their filesystem the node cannot work.
+    pub runtime_directories: Vec<HostPath>,
 }
 
 impl Default for VolumeSettings {
@@ -88,6 +90,7 @@ impl Default for VolumeSettings {
             admit_mounts: Vec::new(),
             ignore_types: Vec::new(),
             stage_without_mount: vec!["hostpath.csi.k8s.io".to_owned()],
+            runtime_directories: vec!["/var/lib/containerd".into(), "/var/lib/containers".into()],
         }
     }
 }

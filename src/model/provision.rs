@@ -129,4 +129,8 @@ pub struct ProvisionState {
     pub directory: Option<HostPath>,
     /// The pool's volume group, if it has one.
     pub volume_group: Option<String>,
+    /// The physical volumes of the group, as lvm lists them: paths, and `[unknown]` for one that is
+    /// missing. Empty until lvm has answered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub physical_volumes: Vec<HostPath>,
 }

@@ -15,9 +15,11 @@ use crate::model::facts::smart::SmartFacts;
 use crate::model::finding::{Finding, Health, UnknownCause};
 use crate::model::ids::{CauseId, CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel_log::error_history::ErrorHistory;
+use crate::model::model_statistics::ModelStatistics;
 use crate::model::path::HostPath;
 use crate::model::policy::Exclusion;
 use crate::model::probe::Usage;
+use crate::model::provision::BackingKind;
 use crate::model::source_update::{Source, SourceStatus};
 use crate::model::stale::Attachment;
 use crate::model::timing::Timings;
@@ -49,6 +51,8 @@ pub struct Snapshot {
     pub inventory: Arc<Inventory>,
     /// Cleared findings, newest first, bounded by the configuration.
     pub history: Arc<Vec<Arc<Finding>>>,
+    /// A newer time alone makes no new snapshot for some minutes.
+    pub models: Arc<ModelStatistics>,
 }
 
 /// The kubelet's folder and this node's own CSI driver and pool.
@@ -60,13 +64,31 @@ pub struct NodeContext {
     pub kubelet_root: HostPath,
     /// The CSI driver of the volumes that this node provides; None until it is reported.
     pub driver: Option<String>,
-    /// The drives below the pool.
-    pub pool: Stack,
+    /// What new volumes of each kind of the pool will be on. A kind is absent while that is not known.
+    pub pool: BTreeMap<BackingKind, Stack>,
+    /// What the node cannot work without.
+    pub system_directories: Vec<SystemDirectory>,
     /// Mounts that are no volumes, and could be by configuration: type and reason.
     pub excluded_mounts: BTreeMap<HostPath, (String, Exclusion)>,
 }
 
+/// The root directory, the kubelet's or the container runtime's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemDirectory {
+    pub path: HostPath,
+    /// The volume that holds it; None if its filesystem is none (an overlay, a read-only image).
+    pub volume: Option<VolumeId>,
+}
+
 impl NodeContext {
+    /// The drives below the pool, each once.
+    pub(crate) fn pool_drives(&self) -> Vec<&DriveId> {
+        let mut drives: Vec<&DriveId> = self.pool.values().flat_map(Stack::drives).collect();
+        drives.sort();
+        drives.dedup();
+        drives
+    }
+
     /// A caller's path as the mount table would name it.
     pub(crate) fn resolve_kubelet_path(&self, path: &HostPath) -> HostPath {
         let bytes = path.as_bytes();

@@ -21,12 +21,16 @@ use crate::model::facts::{Facts, elapsed};
 use crate::model::finding::{Finding, Health, Severity, Subject};
 use crate::model::ids::{CauseId, DriveId, FindingId, VolumeId};
 use crate::model::ledger::Ledger;
+use crate::model::model_statistics::ModelStatistics;
 use crate::model::policy::Policy;
 use crate::model::probe::Usage;
 use crate::model::snapshot::{Drive, NodeState, Snapshot, Volume, VolumeUsage};
 
 /// Usage is published at once if a thousandth of the total changed, otherwise at most this often.
 const USAGE_CHANGE_INTERVAL: Duration = Duration::from_secs(300);
+
+/// The drives' time in service is published at least this often.
+const MODELS_INTERVAL: Duration = Duration::from_secs(300);
 
 /// One change of the published snapshot, in the order of revisions.
 #[derive(Clone, Debug)]
@@ -168,6 +172,7 @@ impl SnapshotBuilder {
             node_context: scene.facts.node_context.clone(),
             inventory,
             history: history.clone(),
+            models: models(previous, scene.facts),
         };
         snapshot.causes = causes(&snapshot, previous, scene.facts, scene.now);
         log.compare(
@@ -180,6 +185,7 @@ impl SnapshotBuilder {
         let same = Arc::ptr_eq(&snapshot.node, &previous.node)
             && Arc::ptr_eq(&snapshot.inventory, &previous.inventory)
             && Arc::ptr_eq(history, &previous.history)
+            && Arc::ptr_eq(&snapshot.models, &previous.models)
             && scene.settled == previous.settled
             && all_shared(&snapshot.drives, &previous.drives)
             && all_shared(&snapshot.volumes, &previous.volumes)
@@ -268,6 +274,24 @@ fn causes(
         (id, cause)
     };
     causes.map(shared).collect()
+}
+
+/// The previous statistics until some time or a failure is to be added.
+fn models(previous: &Snapshot, facts: &Facts) -> Arc<ModelStatistics> {
+    let (old, new) = (&previous.models, &facts.models);
+    let is_recent = match (old.counted_until, new.counted_until) {
+        (Some(old), Some(new)) => elapsed(old, new) < MODELS_INTERVAL,
+        (None, None) => true,
+        _ => false,
+    };
+    let same_models = old
+        .tallies()
+        .map(|(key, _)| key)
+        .eq(new.tallies().map(|(key, _)| key));
+    match is_recent && same_models && old.failures() == new.failures() {
+        true => old.clone(),
+        false => Arc::new(new.clone()),
+    }
 }
 
 type FindingsBySubject = BTreeMap<Subject, Vec<Arc<Finding>>>;

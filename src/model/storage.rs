@@ -74,7 +74,7 @@ fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
         .filter(|surroundings| surroundings.driver.as_deref() == Some(driver));
     let pool = pool
         .into_iter()
-        .flat_map(|surroundings| surroundings.pool.drives());
+        .flat_map(|surroundings| surroundings.pool_drives());
     let ids: BTreeSet<&DriveId> = local
         .flat_map(|volume| &volume.facts.drive_ids)
         .chain(pool)
@@ -219,9 +219,10 @@ pub(crate) fn pool_connectivity(
     let surroundings = &snapshot.node_context;
     let is_theirs = surroundings.driver.as_deref() == Some(driver);
     let (stack, drives) = if is_theirs {
-        (&surroundings.pool, surroundings.pool.drives())
+        let stacks = surroundings.pool.values().cloned().collect();
+        (Stack::All(stacks), surroundings.pool_drives())
     } else {
-        (&Stack::Nothing, Vec::new())
+        (Stack::Nothing, Vec::new())
     };
     let lost = |id: &DriveId| loss_cause(snapshot, id);
     let absent: Vec<String> = drives.iter().copied().filter_map(lost).collect();
@@ -231,7 +232,7 @@ pub(crate) fn pool_connectivity(
             messages: absent,
         });
     }
-    if let Some(why) = incomplete_cause(snapshot).or_else(|| uncertainty(snapshot, stack, &drives))
+    if let Some(why) = incomplete_cause(snapshot).or_else(|| uncertainty(snapshot, &stack, &drives))
     {
         return Err(StorageUnknown(why));
     }

@@ -281,12 +281,15 @@ pub enum StepOutput {
 }
 
 /// Capacities in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolCapacity {
     pub total: u64,
     pub available: u64,
     /// Sizes are multiples of this unit: the block or the extent.
     pub unit: u64,
+    /// The physical volumes of a volume group, as lvm lists them; empty for a folder.
+    #[serde(default)]
+    pub physical_volumes: Vec<HostPath>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -369,7 +369,10 @@ impl Owner {
         for old in contents.drives {
             match self.facts.drives.get_mut(&old.facts.id) {
                 None => drop(self.facts.drives.insert(old.facts.id.clone(), old)),
-                Some(known) => known.first_seen = known.first_seen.min(old.first_seen),
+                Some(known) => {
+                    known.first_seen = known.first_seen.min(old.first_seen);
+                    known.failed = old.failed.or(known.failed);
+                }
             }
         }
         self.start_kernel_log(
@@ -427,6 +430,9 @@ impl Owner {
                 .clear_subjects(|subject| facts.is_removed(subject), now),
         );
         self.ledger.prune(rules.history, now);
+        let previous = self.snapshots.borrow().clone();
+        let active = self.ledger.active().map(AsRef::as_ref);
+        self.facts.count_models(&previous, active, now);
         let settled = self.snapshots.borrow().settled
             || (self.facts.settled() && !assess::is_first_look_outstanding(&self.facts))
             || Instant::now() >= self.settle_by;
@@ -438,7 +444,6 @@ impl Owner {
             settled,
             now,
         };
-        let previous = self.snapshots.borrow().clone();
         let picture = self.snapshot_builder.build(&previous, scene);
         for transition in &mut transitions {
             let id = &transition.finding.id;

@@ -1,6 +1,7 @@
 //! `--report`: a real daemon on a recorded host, the reporter, and the test's API server.
 
 mod daemon;
+mod failed;
 mod process;
 mod server;
 mod trouble;
@@ -202,6 +203,7 @@ impl Drop for Running {
 pub const BOTH: EnabledReports = EnabledReports {
     events: true,
     conditions: true,
+    storage_failed: false,
 };
 
 /// The default timing with shorter delays.

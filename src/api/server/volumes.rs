@@ -13,6 +13,7 @@ use crate::api::server::paging::{self, List};
 use crate::api::status::{MAX_QUERY, bounded, invalid, required};
 use crate::api::wire;
 use crate::model::provision::PodRef;
+use crate::model::storage::StorageUnknown;
 use crate::provision::engine::{
     CreateRequest, Engine, EngineView, ExpandRequest, PublishRequest, StageRequest,
 };
@@ -58,13 +59,15 @@ impl wire::volumes_server::Volumes for VolumesService {
                 ProvisionError::Unavailable("the pool's room is not known yet".into()).into(),
             );
         }
-        Ok(Response::new(wire::Pool {
-            kinds: view
-                .capacities
-                .iter()
-                .map(|(kind, capacity)| convert::pool_kind(*kind, capacity))
-                .collect(),
-        }))
+        let snapshot = self.handle.snapshot();
+        let kinds = view
+            .capacities
+            .iter()
+            .map(|(kind, capacity)| convert::pool_kind(&snapshot, *kind, capacity));
+        let kinds = kinds
+            .collect::<Result<_, StorageUnknown>>()
+            .map_err(|unknown| ProvisionError::Unavailable(unknown.to_string()))?;
+        Ok(Response::new(wire::Pool { kinds }))
     }
 
     async fn create(

@@ -92,6 +92,7 @@ pub(crate) fn lines(view: &LiveView, screen: &Screen, height: Option<u16>) -> Ve
     let room = height.saturating_sub(lines.len() + 1);
     let sections = [
         cause_section(view, screen),
+        Section::of_text(&status::cordons(view.status.node, screen)),
         Section::of_text(&status::unknown(&view.status, screen)),
         running(view, screen),
         drive_section(view, screen),

@@ -77,6 +77,7 @@ fn is_counted(finding: &wire::Finding, view: &StatusView) -> bool {
 pub(crate) fn screen(view: &StatusView, screen: &Screen) -> String {
     let mut text = head(view, screen);
     text.push_str(&problems(view, screen));
+    text.push_str(&cordons(view.node, screen));
     text.push_str(&monitoring_gaps(view.node, screen));
     if view.findings.is_empty() {
         text.push_str(&brief("drives", view.drives, drives::table, screen));
@@ -165,6 +166,19 @@ fn problems(view: &StatusView, screen: &Screen) -> String {
     }
     text.push_str(&unknown(view, screen));
     text
+}
+
+/// Why the pool takes no new volumes.
+pub(crate) fn cordons(node: &wire::Node, screen: &Screen) -> String {
+    let block = |cordon: &wire::PoolCordon| {
+        format!(
+            "\n{} pool ({})\n{}",
+            screen.paint(Tone::Critical, "CORDONED"),
+            escape_control(&cordon.kind),
+            wrapped(&screen.local_times(&cordon.message), "    ", screen)
+        )
+    };
+    node.pool_cordons.iter().map(block).collect()
 }
 
 fn more_causes(rest: &[wire::Cause]) -> String {

@@ -635,3 +635,22 @@ fn a_cleanup_is_shown_step_by_step_and_a_dry_run_names_the_command() {
     not all steps are done; the daemon's log shows how they continue and end
     ");
 }
+
+#[test]
+fn a_cordoned_pool_is_shown_with_its_drive_and_what_to_do() {
+    let cordon = wire::PoolCordon {
+        kind: "loop".into(),
+        message: "no new volume is placed in the pool (loop): drive sda (Model, serial S, slot 3) below it is failing".into(),
+        ..Default::default()
+    };
+    let node = wire::Node {
+        pool_cordons: vec![cordon],
+        ..node(wire::Health::Bad)
+    };
+    insta::assert_snapshot!(status::cordons(&node, &screen(Some(60))), @r#"
+
+    CORDONED pool (loop)
+        no new volume is placed in the pool (loop): drive sda
+        (Model, serial S, slot 3) below it is failing
+    "#);
+}

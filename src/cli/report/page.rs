@@ -33,6 +33,7 @@ pub(super) fn report(answers: &Answers, screen: &Screen) -> String {
             if few {
                 bays(answers, html);
             }
+            cordons(answers, screen, html);
             causes::all(answers, screen, html);
             if !few {
                 bays(answers, html);
@@ -216,6 +217,19 @@ fn bays(answers: &Answers, html: &mut Html) {
                 });
             }
         });
+    });
+}
+
+/// Why the pool takes no new volumes.
+fn cordons(answers: &Answers, screen: &Screen, html: &mut Html) {
+    let cordons = &answers.node.pool_cordons;
+    if cordons.is_empty() {
+        return;
+    }
+    section(html, "cordon", "No new volumes", |html| {
+        for cordon in cordons {
+            html.text_in("p", &[], &screen.local_times(&cordon.message));
+        }
     });
 }
 

@@ -3,7 +3,7 @@
 use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::render::smart::{history, self_tests};
-use crate::cli::render::status::{Verdict, monitoring_gaps, unknown};
+use crate::cli::render::status::{Verdict, cordons, monitoring_gaps, unknown};
 use crate::cli::render::{causes, checks, drives, findings, heading, volumes, wrapped};
 use crate::cli::report::page::summary;
 use crate::cli::report::{node_verdict, status_view};
@@ -25,6 +25,7 @@ pub(super) fn report(answers: &Answers, screen: &Screen) -> String {
     if all.len() > MAX_CAUSES {
         text.push_str(&format!("\nand {} more causes\n", all.len() - MAX_CAUSES));
     }
+    text.push_str(&cordons(&answers.node, screen));
     text.push_str(&unknown(&view, screen));
     if !answers.lost.contains(&"the node") {
         text.push_str(&monitoring_gaps(&answers.node, screen));

@@ -17,14 +17,14 @@ use kube::core::Status;
 use serde_json::json;
 
 use crate::csi::report::ReportTiming;
-use crate::csi::report::condition::{CONDITION_TYPE, StorageCondition};
+use crate::csi::report::condition::StorageCondition;
 use crate::csi::report::event::{CAUSE_ANNOTATION, Event, Regarding, is_dns_subdomain};
+use crate::csi::report::node_condition::NodeConditionKind;
 use crate::csi::report::node_snapshot::PvUse;
 use crate::model::causes::with_causes;
 
 pub use kube::Config;
 
-/// Owner of the fields of the condition (server-side apply).
 const FIELD_MANAGER: &str = "diskvitals-report";
 const REPORTING_CONTROLLER: &str = "diskvitals.io/report";
 
@@ -153,48 +153,47 @@ impl ApiServer {
             .and_then(|claim| claim_if_used(claim, claimed)))
     }
 
-    /// The current condition: its status and its transition time.
-    pub(crate) async fn current_condition(&self) -> Result<Option<(String, Timestamp)>, ApiError> {
+    /// The node's current conditions, of all writers.
+    pub(crate) async fn current_conditions(&self) -> Result<Vec<NodeCondition>, ApiError> {
         let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
         let nothing = Patch::Merge(json!({}));
         let node = self
             .with_timeout(nodes.patch_status(&self.node, &PatchParams::default(), &nothing))
             .await
             .map_err(classify_error)?;
-        let conditions = node
-            .status
-            .and_then(|status| status.conditions)
-            .unwrap_or_default();
-        let ours = conditions
-            .into_iter()
-            .find(|condition| condition.type_ == CONDITION_TYPE);
-        Ok(ours.and_then(|condition| Some((condition.status, condition.last_transition_time?.0))))
+        let conditions = node.status.and_then(|status| status.conditions);
+        Ok(conditions.unwrap_or_default())
     }
 
     pub(crate) async fn apply_condition(
         &self,
+        kind: &NodeConditionKind,
         condition: &StorageCondition,
         since: Timestamp,
         now: Timestamp,
     ) -> Result<(), ApiError> {
         let condition = NodeCondition {
-            type_: CONDITION_TYPE.into(),
+            type_: kind.name.into(),
             status: condition.status.name().into(),
             reason: Some(condition.reason.clone()),
             message: Some(condition.message.clone()),
             last_transition_time: Some(Time(since)),
             last_heartbeat_time: Some(Time(now)),
         };
-        self.apply_conditions(vec![condition]).await
+        self.apply_conditions(kind, vec![condition]).await
     }
 
     /// Removes the condition: server-side apply removes what its manager applied before and no
     /// longer applies.
-    pub(crate) async fn remove_condition(&self) -> Result<(), ApiError> {
-        self.apply_conditions(Vec::new()).await
+    pub(crate) async fn remove_condition(&self, kind: &NodeConditionKind) -> Result<(), ApiError> {
+        self.apply_conditions(kind, Vec::new()).await
     }
 
-    async fn apply_conditions(&self, conditions: Vec<NodeCondition>) -> Result<(), ApiError> {
+    async fn apply_conditions(
+        &self,
+        kind: &NodeConditionKind,
+        conditions: Vec<NodeCondition>,
+    ) -> Result<(), ApiError> {
         let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
         let applied = json!({
             "apiVersion": "v1",
@@ -202,7 +201,7 @@ impl ApiServer {
             "metadata": {"name": self.node},
             "status": {"conditions": conditions},
         });
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let parameters = PatchParams::apply(kind.manager).force();
         self.with_timeout(nodes.patch_status(&self.node, &parameters, &Patch::Apply(applied)))
             .await
             .map_err(classify_error)?;

@@ -13,8 +13,6 @@ use crate::csi::report::{DaemonView, Outage};
 /// The finding of a volume whose drive has one.
 const DRIVE_FAILING: &str = "DriveFailing";
 
-pub(crate) const CONDITION_TYPE: &str = "StorageHealthy";
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConditionStatus {
     True,
@@ -23,6 +21,15 @@ pub(crate) enum ConditionStatus {
 }
 
 impl ConditionStatus {
+    pub(crate) fn from_name(name: &str) -> Option<ConditionStatus> {
+        let all = [
+            ConditionStatus::True,
+            ConditionStatus::False,
+            ConditionStatus::Unknown,
+        ];
+        all.into_iter().find(|status| status.name() == name)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             ConditionStatus::True => "True",

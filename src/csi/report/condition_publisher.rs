@@ -1,8 +1,9 @@
-//! Keeps the node condition up to date on the API server: writes it when it changes, and again as a
+//! Keeps a node condition up to date on the API server: writes it when it changes, and again as a
 //! heartbeat, so that its age shows whether the reporter still runs.
 //!
 //! In: the view of the daemon. Out: server-side apply of one condition. A change of status or
-//! reason is written at once within a rate limit; a new message alone a little later.
+//! reason is written within a rate limit, after the condition's own hold; a new message alone a
+//! little later.
 
 use std::convert::Infallible;
 
@@ -11,10 +12,20 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::csi::report::api::{ApiError, ApiServer};
-use crate::csi::report::condition::{ConditionStatus, StorageCondition, storage_condition};
+use crate::csi::report::condition::{ConditionStatus, StorageCondition};
+use crate::csi::report::node_condition::{Hold, NodeConditionKind};
 use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::token_bucket::TokenBucket;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+
+/// What the API server has.
+#[derive(Debug)]
+enum Published {
+    Unread,
+    /// By an earlier process: status and transition time.
+    Before(Option<(String, Timestamp)>),
+    Applied(AppliedCondition),
+}
 
 /// The last applied condition.
 #[derive(Debug)]
@@ -25,25 +36,59 @@ struct AppliedCondition {
     since: Timestamp,
 }
 
+impl Published {
+    fn status(&self) -> Option<ConditionStatus> {
+        match self {
+            Published::Unread => None,
+            Published::Before(before) => ConditionStatus::from_name(&before.as_ref()?.0),
+            Published::Applied(applied) => Some(applied.condition.status),
+        }
+    }
+
+    fn applied(&self) -> Option<&AppliedCondition> {
+        match self {
+            Published::Applied(applied) => Some(applied),
+            Published::Unread | Published::Before(_) => None,
+        }
+    }
+
+    /// Status and transition time.
+    fn before(&self) -> Option<(String, Timestamp)> {
+        match self {
+            Published::Unread => None,
+            Published::Before(before) => before.clone(),
+            Published::Applied(AppliedCondition {
+                condition, since, ..
+            }) => Some((condition.status.name().to_owned(), *since)),
+        }
+    }
+}
+
+/// `leftover`: a condition that is not published any more; removed if it is there.
 pub(crate) async fn run(
     mut views: watch::Receiver<DaemonView>,
     api: &ApiServer,
     node: &str,
     timing: &ReportTiming,
+    kind: &NodeConditionKind,
+    leftover: Option<&NodeConditionKind>,
 ) -> Infallible {
     let mut retry_delay = RetryDelay::new(timing, node);
     let mut changes = TokenBucket::new(timing.condition_burst, timing.condition_interval);
-    let (mut applied, mut not_before, mut last_error): (
-        Option<AppliedCondition>,
-        Option<Instant>,
-        Option<String>,
-    ) = (None, None, None);
+    let mut hold = Hold::new((kind.hold)(timing));
+    let mut published = Published::Unread;
+    let (mut not_before, mut last_error): (Option<Instant>, Option<String>) = (None, None);
     loop {
         let view = views.borrow_and_update().clone();
         let grace_until = view.grace_until(timing.absence_grace);
-        let wanted = storage_condition(&view, grace_until.is_some());
+        let observed = (kind.observe)(&view, grace_until.is_some());
+        let (wanted, decide_at) = match published {
+            // Nothing is decided before it is known what is published.
+            Published::Unread => (observed, None),
+            _ => hold.decide(observed, published.status(), Instant::now()),
+        };
         let due = wanted.as_ref().map(|wanted| {
-            due(applied.as_ref(), wanted, timing, &mut changes)
+            due(published.applied(), wanted, timing, &mut changes)
                 .max(not_before.unwrap_or_else(Instant::now))
         });
         tokio::select! {
@@ -52,24 +97,31 @@ pub(crate) async fn run(
                 std::future::pending::<()>().await;
             },
             () = maybe_sleep_until(grace_until) => {}
+            () = maybe_sleep_until(decide_at) => {}
             () = maybe_sleep_until(due) => {
                 let Some(wanted) = wanted else { continue };
-                match apply(api, applied.as_ref(), &wanted).await {
-                    Ok(since) => {
-                        if is_change(applied.as_ref(), &wanted) {
-                            changes.take();
+                let written = match published {
+                    Published::Unread => read(api, kind, leftover).await.map(Published::Before),
+                    _ => apply(api, kind, published.before(), &wanted).await.map(Published::Applied),
+                };
+                match written {
+                    Ok(new) => {
+                        if new.applied().is_some() {
+                            if is_change(published.applied(), &wanted) {
+                                changes.take();
+                            }
+                            if published.applied().is_none_or(|applied| applied.condition.status != wanted.status) {
+                                tracing::info!(node, condition = kind.name, status = wanted.status.name(), reason = wanted.reason, "the node condition is written");
+                            }
                         }
-                        if applied.as_ref().is_none_or(|applied| applied.condition.status != wanted.status) {
-                            tracing::info!(node, status = wanted.status.name(), reason = wanted.reason, "the node condition is written");
-                        }
-                        applied = Some(AppliedCondition { condition: wanted, applied_at: Instant::now(), since });
+                        published = new;
                         retry_delay.reset();
                         (not_before, last_error) = (None, None);
                     }
                     Err(error) => {
                         let (why, retry_after) = error.into_message_and_delay();
                         if last_error.as_ref() != Some(&why) {
-                            tracing::warn!(node, error = why, "the node condition cannot be written; retrying");
+                            tracing::warn!(node, condition = kind.name, error = why, "the node condition cannot be written; retrying");
                         }
                         last_error = Some(why);
                         not_before = Some(Instant::now() + retry_delay.next(retry_after));
@@ -78,6 +130,24 @@ pub(crate) async fn run(
             }
         }
     }
+}
+
+/// The condition as an earlier process has left it.
+async fn read(
+    api: &ApiServer,
+    kind: &NodeConditionKind,
+    leftover: Option<&NodeConditionKind>,
+) -> Result<Option<(String, Timestamp)>, ApiError> {
+    let conditions = api.current_conditions().await?;
+    let of = |kind: &NodeConditionKind| conditions.iter().find(|it| it.type_ == kind.name);
+    if let Some(leftover) = leftover.filter(|leftover| of(leftover).is_some()) {
+        api.remove_condition(leftover).await?;
+        tracing::info!(
+            condition = leftover.name,
+            "a node condition that is not reported any more is removed"
+        );
+    }
+    Ok(of(kind).and_then(|it| Some((it.status.clone(), it.last_transition_time.as_ref()?.0))))
 }
 
 /// The time of the next write. While a state flaps, the latest one is written as soon as the rate
@@ -108,17 +178,18 @@ fn is_change(applied: Option<&AppliedCondition>, wanted: &StorageCondition) -> b
 /// Applies the condition. Its transition time may come from an earlier process.
 async fn apply(
     api: &ApiServer,
-    applied: Option<&AppliedCondition>,
+    kind: &NodeConditionKind,
+    before: Option<(String, Timestamp)>,
     wanted: &StorageCondition,
-) -> Result<Timestamp, ApiError> {
-    let before = match applied {
-        Some(applied) => Some((applied.condition.status.name().to_owned(), applied.since)),
-        None => api.current_condition().await?,
-    };
+) -> Result<AppliedCondition, ApiError> {
     let now = now();
     let since = transition_time(before, wanted.status, now);
-    api.apply_condition(wanted, since, now).await?;
-    Ok(since)
+    api.apply_condition(kind, wanted, since, now).await?;
+    Ok(AppliedCondition {
+        condition: wanted.clone(),
+        applied_at: Instant::now(),
+        since,
+    })
 }
 
 fn transition_time(

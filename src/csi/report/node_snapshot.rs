@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
 use crate::csi::health;
+use crate::csi::report::failed_condition::NodeFailures;
 use crate::model::provision::PodRef;
 
 /// How long cleared issues are kept.
@@ -117,6 +118,8 @@ pub(crate) struct NodeSnapshot {
     pub recently_cleared: BTreeMap<String, Issue>,
     /// By cause: the ids of its findings.
     pub causes: BTreeMap<String, Vec<String>>,
+    /// What makes the node as a whole unfit; None from an older daemon.
+    pub failures: Option<NodeFailures>,
 }
 
 /// Effect of an event of Watch.
@@ -196,6 +199,7 @@ impl NodeSnapshot {
     pub(crate) fn update_node(&mut self, node: &wire::Node, now: Timestamp) {
         self.health = health_from_wire(node.health());
         self.settled = node.settled;
+        self.failures = node.node_failures.as_ref().map(NodeFailures::from_wire);
         self.recently_cleared.retain(|_, issue| {
             issue
                 .cleared

@@ -1,6 +1,6 @@
 //! `--report --withdraw`: publishes once that health is no longer reported: on the node, and on the
 //! pods and claims of the volumes that are not healthy, whose warnings would stay without an end.
-//! Removes the node condition, which would keep its last value for ever.
+//! Removes the node conditions, which would keep their last values for ever.
 //!
 //! In: the first snapshot of the node. Out: events, and one server-side apply.
 
@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::csi::report::api::ApiServer;
 use crate::csi::report::event_publisher::EventPublisher;
+use crate::csi::report::node_condition::NodeConditionKind;
 use crate::csi::report::node_snapshot::{NodeSnapshot, Severity, Subject};
 use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::transitions::{
@@ -44,14 +45,16 @@ pub(crate) async fn remove_condition(
     api: &ApiServer,
     node: &str,
     timing: &ReportTiming,
+    kind: &NodeConditionKind,
 ) -> Infallible {
     let mut retry_delay = RetryDelay::new(timing, node);
     let mut last_error = None;
-    while let Err(error) = api.remove_condition().await {
+    while let Err(error) = api.remove_condition(kind).await {
         let (why, retry_after) = error.into_message_and_delay();
         if last_error.as_ref() != Some(&why) {
             tracing::warn!(
                 node,
+                condition = kind.name,
                 error = why,
                 "the node condition cannot be removed; retrying"
             );
@@ -59,7 +62,7 @@ pub(crate) async fn remove_condition(
         last_error = Some(why);
         tokio::time::sleep(retry_delay.next(retry_after)).await;
     }
-    tracing::info!(node, "the node condition is removed");
+    tracing::info!(node, condition = kind.name, "the node condition is removed");
     std::future::pending().await
 }
 

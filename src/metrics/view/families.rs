@@ -89,6 +89,16 @@ impl Family<'_> {
             .encode_counter::<NoLabelSet, u64, f64>(&value, None)
     }
 
+    pub(super) fn fractional_count(
+        &mut self,
+        labels: &impl EncodeLabelSet,
+        value: f64,
+    ) -> fmt::Result {
+        self.encoder
+            .encode_family(labels)?
+            .encode_counter::<NoLabelSet, f64, f64>(&value, None)
+    }
+
     /// The one sample of a family without labels.
     pub(super) fn unlabeled(&mut self, value: i64) -> fmt::Result {
         self.encoder.encode_gauge(&value)

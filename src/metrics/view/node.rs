@@ -5,6 +5,7 @@ use std::fmt;
 use crate::host::clock;
 use crate::metrics::view::families::{Families, SECONDS};
 use crate::metrics::view::{HEALTH_STATES, Node, health, label};
+use crate::model::cordon;
 use crate::model::snapshot::{Snapshot, StoreStatus};
 use crate::model::source_update::SourceStatus;
 
@@ -73,6 +74,16 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
         families
             .counter("diskvitals_kernel_log_lost_records", None, help)?
             .unlabeled_count(lost)?;
+    }
+    let help = "1 while the pool takes no new volumes of a kind, because a drive below it is failing without redundancy.";
+    let mut family = families.gauge("diskvitals_pool_cordoned", None, help)?;
+    for kind in snapshot.node_context.pool.keys() {
+        if let Ok(cordon) = cordon::of_pool(snapshot, *kind) {
+            family.value(
+                &[("kind", cordon::name(*kind))],
+                u64::from(cordon.is_some()),
+            )?;
+        }
     }
     let mut family = families.gauge(
         "diskvitals_checks_running",

@@ -11,14 +11,18 @@ use crate::model::fixture::{TestHost, at, drive, event, usage, volume};
 use crate::model::ids::{DriveId, FindingId};
 use crate::model::kernel_log::error_history::ErrorHistory as Errors;
 use crate::model::kernel_log::event::Class;
+use crate::model::model_statistics::ModelStatistics;
+use crate::model::provision::BackingKind;
 use crate::model::reason::Reason;
 use crate::model::smart::fixture::{attribute, disk, nvme};
 use crate::model::smart::history::SmartHistory;
 use crate::model::smart::report::SmartReport;
-use crate::model::snapshot::{Drive, NodeState, Presence, StoreStatus, Volume, VolumeUsage};
+use crate::model::snapshot::{
+    Drive, NodeContext, NodeState, Presence, StoreStatus, Volume, VolumeUsage,
+};
 use crate::model::source_update::{Source, SourceStatus};
 use crate::model::timing::Timing;
-use crate::model::volume::{Condition, CsiStatus, OperationalStatus, UsageStatus};
+use crate::model::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus};
 
 fn node() -> Arc<Node> {
     Arc::new(Node {
@@ -120,6 +124,21 @@ fn busy_snapshot() -> Snapshot {
     let mut errors = Errors::default();
     errors.add(&event(Class::Medium, "sda", at(5), &[7]));
     (failing.health, failing.errors) = (Health::Bad, Some(Arc::new(errors)));
+    failing.findings = vec![FindingId::known("a")];
+    let mut models = ModelStatistics::default();
+    for seconds in [0, 90_000] {
+        models.count_time([&failing.facts, &failing.facts].into_iter(), at(seconds));
+    }
+    models.count_failure(&failing.facts);
+    snapshot.models = Arc::new(models);
+    let pool = |serial| Stack::Drive(DriveId::new(serial));
+    snapshot.node_context = Arc::new(NodeContext {
+        pool: BTreeMap::from([
+            (BackingKind::Loop, pool("WORN")),
+            (BackingKind::Lvm, pool("BARE")),
+        ]),
+        ..NodeContext::default()
+    });
     let mut asleep = present_drive(
         "sdb",
         "8:16",
@@ -313,6 +332,39 @@ fn an_empty_node_has_no_series_of_drives_or_volumes() {
             "diskvitals_start_time_seconds 1799999940",
             "diskvitals_checks_running 0"
         ]
+    );
+}
+
+#[test]
+fn a_pool_of_which_the_drives_are_not_known_yet_is_neither_cordoned_nor_free() {
+    let mut snapshot = busy_snapshot();
+    snapshot.settled = false;
+    let text = render_text(snapshot);
+    let cordons: Vec<&str> = samples(&text)
+        .filter(|line| line.starts_with("diskvitals_pool_cordoned"))
+        .collect();
+    assert_eq!(cordons, ["diskvitals_pool_cordoned{kind=\"loop\"} 1"]);
+}
+
+#[test]
+fn models_whose_labels_are_equal_have_one_series() {
+    let mut models = ModelStatistics::default();
+    let mut facts = drive("sda", "8:0", "A");
+    for end in ["x", "y"] {
+        facts.model = Some(format!("{}{end}", "m".repeat(2 * MAX_LABEL_BYTES)));
+        models.count_failure(&facts);
+    }
+    let text = render_text(Snapshot {
+        settled: true,
+        models: Arc::new(models),
+        ..Snapshot::default()
+    });
+    let failures: Vec<&str> = samples(&text)
+        .filter(|line| line.starts_with("diskvitals_model_drive_failures_total"))
+        .collect();
+    assert!(
+        failures.len() == 1 && failures[0].ends_with(" 2"),
+        "{failures:?}"
     );
 }
 

@@ -64,6 +64,7 @@ impl Facts {
                         signatures: Vec::new(),
                         released: None,
                         last_use: None,
+                        failed: None,
                     };
                     self.drives.insert(facts.id.clone(), known);
                 }

@@ -13,12 +13,13 @@ use crate::model::facts::probes::ProbedMount;
 use crate::model::facts::{Facts, KnownVolume, MountAbsence, elapsed};
 use crate::model::failure_domain;
 use crate::model::graph;
-use crate::model::graph::GraphInput;
 use crate::model::graph::mounts::MountTree;
+use crate::model::graph::{GraphInput, PoolStacks};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
-use crate::model::snapshot::NodeContext;
+use crate::model::provision::BackingKind;
+use crate::model::snapshot::{NodeContext, SystemDirectory};
 use crate::model::volume::{Impact, Stack, VolumeFacts, VolumeMount};
 
 impl Facts {
@@ -47,16 +48,12 @@ impl Facts {
             let device = facts.device.as_ref().filter(|_| !facts.block);
             facts.fs_uuid = device.and_then(|name| self.device_uuid(name)).cloned();
         }
-        let mut surroundings = node_context(seen, settings);
-        // The path from the pool to a drive is lost with the drive: keep the former one.
-        let lost = &self.node_context.pool;
-        if surroundings.pool == Stack::Nothing
-            && surroundings.driver == self.node_context.driver
-            && lost.impact(&|id| self.is_drive_missing(id)) == Impact::Exposed
-        {
-            surroundings.pool = lost.clone();
-        }
+        let pool = graph::pool_stacks(seen);
+        let is_group_partial = pool.is_group_partial;
+        let mut surroundings = node_context(seen, settings, pool);
+        self.keep_lost_pool(&mut surroundings, is_group_partial);
         let table = MountTree::new(&mounts.mounts);
+        let system_mounts = system_mounts(&table, &surroundings.kubelet_root, settings);
         let shown: Vec<BTreeMap<HostPath, VisibleMount>> = found
             .iter()
             .map(|volume| visible_mounts(volume, &table))
@@ -123,6 +120,7 @@ impl Facts {
             }
         }
         self.volumes = after;
+        surroundings.system_directories = self.system_directories(system_mounts);
         if *self.node_context != surroundings {
             self.node_context = Arc::new(surroundings);
         }
@@ -133,6 +131,47 @@ impl Facts {
             .map(|(path, (target, _))| (path, target));
         self.probes.set_mounts(targets.collect());
         self.update_drive_volumes(now);
+    }
+
+    /// A filesystem that was unmounted after its drive was removed still holds its directory.
+    fn system_directories(
+        &self,
+        mounts: Vec<(HostPath, Option<HostPath>)>,
+    ) -> Vec<SystemDirectory> {
+        let is_retained = |id: &VolumeId| self.volumes.get(id).is_some_and(|it| it.retained);
+        let lost = |path: &HostPath| {
+            let mut before = self.node_context.system_directories.iter();
+            let before = before.find(|directory| directory.path == *path)?;
+            before.volume.clone().filter(is_retained)
+        };
+        let mounted = |mount: &HostPath| {
+            let holds =
+                |known: &&KnownVolume| known.facts.mounts.iter().any(|it| it.path == *mount);
+            let holder = self.volumes.values().find(holds);
+            holder.map(|known| known.facts.id.clone())
+        };
+        let directory = |(path, mount): (HostPath, Option<HostPath>)| SystemDirectory {
+            volume: lost(&path).or_else(|| mounted(&mount?)),
+            path,
+        };
+        mounts.into_iter().map(directory).collect()
+    }
+
+    /// The path from the pool to a drive is lost with the drive: keeps the former one.
+    fn keep_lost_pool(&self, context: &mut NodeContext, is_group_partial: bool) {
+        let before = &self.node_context;
+        if context.driver != before.driver {
+            return;
+        }
+        for (kind, lost) in &before.pool {
+            let is_cut = match context.pool.get(kind) {
+                None | Some(Stack::Nothing) => true,
+                Some(_) => *kind == BackingKind::Lvm && is_group_partial,
+            };
+            if is_cut && lost.impact(&|id| self.is_drive_missing(id)) == Impact::Exposed {
+                context.pool.insert(*kind, lost.clone());
+            }
+        }
     }
 
     /// After the removal of its device, the UUID in the id of a mount cannot be read. The same
@@ -299,14 +338,27 @@ fn has_missing_part(stack: &Stack) -> bool {
     }
 }
 
-fn node_context(seen: GraphInput<'_>, settings: &VolumeSettings) -> NodeContext {
+fn node_context(seen: GraphInput<'_>, settings: &VolumeSettings, pool: PoolStacks) -> NodeContext {
     NodeContext {
         configured_kubelet_root: settings.kubelet_root.clone(),
         kubelet_root: graph::kubelet_root(seen.kubelet, settings).clone(),
         driver: seen.provision.map(|provision| provision.driver.clone()),
-        pool: graph::pool_stack(seen),
+        pool: pool.stacks,
+        system_directories: Vec::new(),
         excluded_mounts: graph::excluded_mounts(&seen.mounts.mounts, settings),
     }
+}
+
+/// The directories without which the node cannot work, each with the mount that holds it.
+fn system_mounts(
+    table: &MountTree<'_>,
+    kubelet_root: &HostPath,
+    settings: &VolumeSettings,
+) -> Vec<(HostPath, Option<HostPath>)> {
+    let paths = [HostPath::from("/"), kubelet_root.clone()].into_iter();
+    let paths = paths.chain(settings.runtime_directories.iter().cloned());
+    let mount = |path: &HostPath| Some(table.containing(path)?.mount_point.clone());
+    paths.map(|path| (path.clone(), mount(&path))).collect()
 }
 
 fn keep_device_facts(facts: &mut VolumeFacts, known: &KnownVolume) {

@@ -7,14 +7,14 @@
 
 use crate::model::graph::csi::owned_filesystems;
 use crate::model::graph::mounts::FsKind;
-use crate::model::graph::stack::{Graph, combine};
-use crate::model::graph::{VolumeBuilder, kube, mounts, volume_mount};
+use crate::model::graph::stack::Graph;
+use crate::model::graph::{PoolStacks, VolumeBuilder, kube, mounts, volume_mount};
 use crate::model::ids::VolumeId;
 use crate::model::kubelet::PodName;
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 use crate::model::provision::{BackingKind, ProvidedAttachment, ProvidedVolume, ProvisionState};
-use crate::model::volume::{ExpectedMount, MountRole, PodUse, Stack, VolumeFacts};
+use crate::model::volume::{ExpectedMount, MountRole, PodUse, VolumeFacts};
 
 impl VolumeBuilder<'_> {
     pub(super) fn provided_volumes(&mut self) {
@@ -205,22 +205,34 @@ impl Graph<'_> {
         self.resolve(path.as_bytes().strip_prefix(b"/dev/")?)
     }
 
-    /// The stack of the pool's volumes.
-    pub(super) fn pool_stack(&self, provision: &ProvisionState) -> Stack {
-        let folder = provision
-            .directory
-            .as_ref()
-            .and_then(|folder| self.device_of(self.table().containing(folder)?));
-        let group = provision.volume_group.as_ref().map(|group| {
-            self.stack_of_all(&self.members_of_group(group.as_bytes()), &mut Vec::new())
-        });
-        combine(
-            folder
-                .map(|found| self.filesystem_stack(&found))
-                .into_iter()
-                .chain(group)
-                .collect(),
-        )
+    /// The stacks of the pool's volumes. Those of a volume group without active logical volumes are
+    /// known when lvm has listed its physical volumes.
+    pub(super) fn pool_stacks(&self, provision: &ProvisionState) -> PoolStacks {
+        let mut pool = PoolStacks::default();
+        if let Some(folder) = &provision.directory {
+            let mount = self.table().containing(folder);
+            let device = mount.and_then(|mount| self.device_of(mount));
+            let stack = device.map(|found| self.filesystem_stack(&found));
+            pool.stacks
+                .insert(BackingKind::Loop, stack.unwrap_or_default());
+        }
+        if let Some(group) = &provision.volume_group {
+            let listed = &provision.physical_volumes;
+            let mut members = self.members_of_group(group.as_bytes());
+            for path in listed {
+                match self.device_at_path(path) {
+                    Some(device) => members.push(device.to_owned()),
+                    None => pool.is_group_partial = true,
+                }
+            }
+            members.sort();
+            members.dedup();
+            if !members.is_empty() || !listed.is_empty() {
+                let stack = self.stack_of_all(&members, &mut Vec::new());
+                pool.stacks.insert(BackingKind::Lvm, stack);
+            }
+        }
+        pool
     }
 }
 

@@ -16,7 +16,7 @@ use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 use crate::model::volume::Stack;
 
-pub(super) use redundancy::combine;
+use redundancy::combine;
 pub(crate) use redundancy::{btrfs_tolerance, tolerance};
 
 /// Maximum number of layers: far more than any real system has; it also ends a damaged graph.

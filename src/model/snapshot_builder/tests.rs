@@ -63,6 +63,7 @@ fn drive() -> KnownDrive {
         signatures: Vec::new(),
         released: None,
         last_use: None,
+        failed: None,
     }
 }
 

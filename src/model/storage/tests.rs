@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::block::Layer;
@@ -69,6 +70,7 @@ pub(crate) fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
         volumes: vec![volume],
         directory: Some("/pool".into()),
         volume_group: None,
+        physical_volumes: Vec::new(),
     });
     world
 }
@@ -92,7 +94,7 @@ pub(crate) fn volume(known: &KnownVolume) -> Volume {
     }
 }
 
-fn published(name: &str, serial: &str) -> Drive {
+pub(crate) fn published(name: &str, serial: &str) -> Drive {
     Drive {
         facts: drive(name, "8:0", serial),
         presence: Presence::Present,
@@ -151,7 +153,7 @@ fn test_snapshot() -> Snapshot {
     snapshot
 }
 
-fn add_finding(snapshot: &mut Snapshot, subject: Subject, reason: Reason) {
+pub(crate) fn add_finding(snapshot: &mut Snapshot, subject: Subject, reason: Reason) {
     let id = FindingId::new(&subject.to_string(), reason.name(), at(0));
     match &subject {
         Subject::Drive(drive) => Arc::make_mut(snapshot.drives.get_mut(drive).expect("known"))
@@ -295,17 +297,12 @@ fn the_pool_stack_is_kept_when_its_drive_is_removed() {
     let mut world = pool(None, &[]);
     world.read_all(0);
     world.read_provision(0);
-    assert_eq!(
-        world.facts.node_context.pool,
-        Stack::Drive(DriveId::new("P"))
-    );
+    let stack = BTreeMap::from([(BackingKind::Loop, Stack::Drive(DriveId::new("P")))]);
+    assert_eq!(world.facts.node_context.pool, stack);
     world.pull("sdp");
     world.inventory.devices.clear();
     world.scan(10);
-    assert_eq!(
-        world.facts.node_context.pool,
-        Stack::Drive(DriveId::new("P"))
-    );
+    assert_eq!(world.facts.node_context.pool, stack);
     let mut snapshot = Snapshot {
         settled: true,
         node_context: world.facts.node_context.clone(),
@@ -332,7 +329,7 @@ fn a_pool_whose_array_has_lost_a_leg_is_still_connected() {
     };
     let surroundings = NodeContext {
         driver: Some("d".into()),
-        pool: mirror,
+        pool: BTreeMap::from([(BackingKind::Loop, mirror)]),
         ..NodeContext::default()
     };
     let mut snapshot = Snapshot {

@@ -18,7 +18,9 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use crate::host::clock;
 use crate::model::causes::with_causes;
 use crate::model::observation::Observation;
+use crate::model::path::HostPath;
 use crate::model::provision::{BackingKind, ProvisionState};
+use crate::model::snapshot::Snapshot;
 use crate::model::source_update::SourceUpdate;
 use crate::provision::engine::discover::{self, DiscoveredRecords};
 use crate::provision::engine::handle::{Engine, REQUEST_QUEUE};
@@ -87,6 +89,10 @@ pub struct Actor<S> {
     tasks: JoinSet<TaskResult>,
     volumes: BTreeMap<String, VolumeEntry>,
     capacities: Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)>,
+    /// Of the volume group, when lvm last listed them.
+    physical_volumes: Vec<HostPath>,
+    /// The state of the drives below the pool.
+    snapshots: watch::Receiver<Arc<Snapshot>>,
     /// None after the records were read.
     records_error: Option<String>,
     volume_group_error: Option<String>,
@@ -105,6 +111,7 @@ impl Engine {
         executor: S,
         settings: watch::Receiver<Arc<Settings>>,
         updates: mpsc::Sender<SourceUpdate>,
+        snapshots: watch::Receiver<Arc<Snapshot>>,
     ) -> (Engine, Actor<S>) {
         let (sender, messages) = mpsc::channel(REQUEST_QUEUE);
         let unknown = Some("the daemon has not read its volumes' records yet".to_owned());
@@ -127,6 +134,8 @@ impl Engine {
             tasks: JoinSet::new(),
             volumes: BTreeMap::new(),
             capacities: Vec::new(),
+            physical_volumes: Vec::new(),
+            snapshots,
             records_error: unknown,
             volume_group_error: None,
             unrecognized_files: BTreeSet::new(),
@@ -301,6 +310,12 @@ impl<S: StepExecutor> Actor<S> {
             }
             TaskResult::Capacities(capacities) => {
                 self.is_measuring = false;
+                let group = capacities
+                    .iter()
+                    .find(|(kind, _)| *kind == BackingKind::Lvm);
+                if let Some((_, Ok(capacity))) = group {
+                    self.physical_volumes.clone_from(&capacity.physical_volumes);
+                }
                 self.capacities = capacities;
             }
             TaskResult::Operation {
@@ -447,6 +462,7 @@ impl<S: StepExecutor> Actor<S> {
                     volumes,
                     directory: Some(settings.directory.clone()),
                     volume_group: settings.volume_group.clone(),
+                    physical_volumes: self.physical_volumes.clone(),
                 };
                 Observation::ok(clock::now(), state)
             }

@@ -16,8 +16,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::model::ids::DriveId;
 use crate::model::provision::{AccessMode, BackingKind, PodRef, VolumeAccess};
+use crate::model::snapshot::{NodeContext, Snapshot};
 use crate::model::source_update::SourceUpdate;
+use crate::model::storage::tests::published;
+use crate::model::volume::Stack;
 use crate::provision::engine::tests::fake::FakeHost;
 use crate::provision::engine::{
     CreateRequest, Engine, EngineError, ExpandRequest, PublishRequest, Settings, StageRequest,
@@ -55,12 +59,35 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
+/// The pool's folder on the drive A, its volume group on B; both are good.
+pub(crate) fn pool_snapshot() -> Snapshot {
+    let drives = [("sda", "A"), ("sdb", "B")];
+    let drive = |(name, serial)| (DriveId::new(serial), Arc::new(published(name, serial)));
+    let stack = |serial| Stack::Drive(DriveId::new(serial));
+    let context = NodeContext {
+        pool: [
+            (BackingKind::Loop, stack("A")),
+            (BackingKind::Lvm, stack("B")),
+        ]
+        .into(),
+        ..NodeContext::default()
+    };
+    Snapshot {
+        settled: true,
+        drives: drives.map(drive).into(),
+        node_context: Arc::new(context),
+        ..Snapshot::default()
+    }
+}
+
 /// One daemon's engine over a world.
 pub(crate) struct Daemon {
     pub engine: Engine,
     pub host: FakeHost,
     pub settings: watch::Sender<Arc<Settings>>,
     pub updates: mpsc::Receiver<SourceUpdate>,
+    /// What is known of the drives below the pool.
+    pub snapshots: watch::Sender<Arc<Snapshot>>,
     actor: JoinHandle<Result<std::convert::Infallible, EngineError>>,
 }
 
@@ -68,9 +95,16 @@ impl Daemon {
     pub(crate) fn start(fake: FakeHost) -> Daemon {
         let settings = watch::Sender::new(Arc::new(settings()));
         let (reports, received) = mpsc::channel(10_000);
-        let (engine, actor) = Engine::new(fake.clone(), settings.subscribe(), reports);
+        let snapshots = watch::Sender::new(Arc::new(pool_snapshot()));
+        let (engine, actor) = Engine::new(
+            fake.clone(),
+            settings.subscribe(),
+            reports,
+            snapshots.subscribe(),
+        );
         Daemon {
             engine,
+            snapshots,
             host: fake,
             settings,
             updates: received,

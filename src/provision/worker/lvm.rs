@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use crate::host::block::OpenMode;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
+use crate::model::path::HostPath;
 use crate::provision::step::{Device, LogicalVolume, PoolCapacity, StepErrorKind, Wipe};
 use crate::provision::worker::error::StepWorkerError;
 use crate::provision::worker::{content, device, tool};
@@ -47,6 +48,7 @@ struct GroupRow {
     vg_size: String,
     vg_free: String,
     vg_extent_size: String,
+    pv_name: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -155,10 +157,11 @@ fn run_report<T>(
     })
 }
 
+/// With `pv_name`, lvm reports one row for each physical volume.
 pub(crate) fn capacity(group: &str) -> Result<PoolCapacity, StepWorkerError> {
     run_report(
         "vgs",
-        "vg_size,vg_free,vg_extent_size",
+        "vg_size,vg_free,vg_extent_size,pv_name",
         group,
         parse_capacity,
     )
@@ -178,12 +181,17 @@ fn require_space(group: &str, bytes: u64) -> Result<(), StepWorkerError> {
 }
 
 fn parse_capacity(text: &str) -> Option<PoolCapacity> {
-    let row: GroupRow = parse_rows(text)?.next()?;
+    let rows: Vec<GroupRow> = parse_rows(text)?.collect();
+    let row = rows.first()?;
     let bytes = |text: &str| text.trim().parse::<u64>().ok();
     Some(PoolCapacity {
         total: bytes(&row.vg_size)?,
         available: bytes(&row.vg_free)?,
         unit: bytes(&row.vg_extent_size)?,
+        physical_volumes: rows
+            .iter()
+            .map(|row| HostPath::from(row.pv_name.trim()))
+            .collect(),
     })
 }
 

@@ -27,6 +27,7 @@ pub(crate) fn capacity(folder: &HostPath) -> Result<PoolCapacity, StepWorkerErro
         total: stat.blocks().saturating_mul(unit),
         available: stat.blocks_available().saturating_mul(unit),
         unit,
+        physical_volumes: Vec::new(),
     })
 }
 

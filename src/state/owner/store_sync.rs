@@ -293,6 +293,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
         signatures,
         released,
         last_use,
+        failed,
     } = old;
     timestamp_differs(*last_seen, new.last_seen, times)
         || (first_seen, missing_since, abnormal_state_since, in_use)
@@ -302,7 +303,8 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
                 &new.abnormal_state_since,
                 &new.in_use,
             )
-        || (signatures, released, last_use) != (&new.signatures, &new.released, &new.last_use)
+        || (signatures, released, last_use, failed)
+            != (&new.signatures, &new.released, &new.last_use, &new.failed)
         || volumes != &new.volumes
         || facts != &new.facts
 }

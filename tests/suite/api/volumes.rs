@@ -10,6 +10,11 @@ use diskvitals::api::wire::inventory_client::InventoryClient;
 use diskvitals::api::wire::storage_client::StorageClient;
 use diskvitals::api::wire::volumes_client::VolumesClient;
 use diskvitals::api::wire::*;
+use diskvitals::model::finding::{Health, Severity, Subject};
+use diskvitals::model::provision::BackingKind;
+use diskvitals::model::reason::Reason;
+use diskvitals::model::snapshot::{NodeContext, Snapshot};
+use diskvitals::model::volume::Stack;
 use diskvitals::provision::engine::{Engine, Settings};
 use diskvitals::provision::step::{
     PoolCapacity, RecordFile, Step, StepError, StepErrorKind, StepExecutor, StepOutput, Wipe,
@@ -18,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::fixture::{Served, channel, snapshot};
+use super::fixture::{Served, channel, finding, now, snapshot};
 
 #[derive(Clone, Default)]
 struct Host {
@@ -33,6 +38,7 @@ impl StepExecutor for Host {
                 total: 1 << 34,
                 available: 1 << 33,
                 unit: 4096,
+                physical_volumes: Vec::new(),
             })),
             Step::ReadRecords { folder } => {
                 let of = |(path, text): (&String, &String)| {
@@ -68,7 +74,24 @@ impl StepExecutor for Host {
     }
 }
 
+/// The pool's folder is on the drive sdb.
+fn with_pool(mut snapshot: Snapshot) -> Snapshot {
+    let drive = snapshot.drives.values().find(|it| it.facts.name == "sdb");
+    let stack = Stack::Drive(drive.expect("is there").facts.id.clone());
+    snapshot.settled = true;
+    snapshot.node_context = Arc::new(NodeContext {
+        driver: Some("csi.diskvitals.io".into()),
+        pool: [(BackingKind::Loop, stack)].into(),
+        ..NodeContext::default()
+    });
+    snapshot
+}
+
 async fn served() -> (Served, VolumesClient<Channel>) {
+    served_with(with_pool(snapshot(0))).await
+}
+
+async fn served_with(snapshot: Snapshot) -> (Served, VolumesClient<Channel>) {
     let settings = Settings {
         driver: "csi.diskvitals.io".into(),
         directory: "/pool".into(),
@@ -86,6 +109,7 @@ async fn served() -> (Served, VolumesClient<Channel>) {
         Host::default(),
         watch::Sender::new(Arc::new(settings)).subscribe(),
         reports,
+        watch::Sender::new(Arc::new(snapshot.clone())).subscribe(),
     );
     tokio::spawn(actor.run());
     tokio::spawn(async move { while received.recv().await.is_some() {} });
@@ -94,7 +118,7 @@ async fn served() -> (Served, VolumesClient<Channel>) {
         .wait_for(|view| view.records_error.is_none() && !view.capacities.is_empty())
         .await
         .unwrap();
-    let served = Served::with_volumes(snapshot(0), engine).await;
+    let served = Served::with_volumes(snapshot, engine).await;
     let client = VolumesClient::new(channel(&served.agent_socket()).await);
     (served, client)
 }
@@ -436,5 +460,83 @@ async fn a_failed_step_is_reported_with_its_cause_and_undone() {
     assert!(
         volume.attachments.is_empty() && volume.trouble.is_empty() && volume.busy.is_empty(),
         "{volume:?}"
+    );
+}
+
+/// As GetPool, Create and GetNode say it.
+#[tokio::test]
+async fn a_failing_drive_below_the_pool_is_reported_as_its_cordon() {
+    let mut snapshot = with_pool(snapshot(0));
+    let drive = snapshot
+        .drives
+        .values_mut()
+        .find(|it| it.facts.name == "sdb")
+        .expect("is there");
+    let drive = Arc::make_mut(drive);
+    let id = drive.facts.id.clone();
+    let failing = finding(
+        Subject::Drive(id.clone()),
+        Reason::SmartFailing,
+        Severity::Bad,
+        now(),
+    );
+    drive.health = Health::Bad;
+    drive.findings.push(failing.id.clone());
+    snapshot
+        .findings
+        .insert(failing.id.clone(), Arc::new(failing));
+    let (served, mut client) = served_with(snapshot).await;
+    let pool = client.get_pool(GetPoolRequest {}).await.unwrap();
+    let kind = &pool.into_inner().kinds[0];
+    assert_eq!((kind.available_bytes, kind.total_bytes), (0, 1 << 34));
+    let node = InventoryClient::new(channel(&served.agent_socket()).await)
+        .get_node(GetNodeRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    let [cordon] = node.pool_cordons.as_slice() else {
+        panic!("{:?}", node.pool_cordons);
+    };
+    assert_eq!(
+        (
+            cordon.kind.as_str(),
+            cordon.drive_id.as_str(),
+            cordon.reason.as_str()
+        ),
+        ("loop", id.as_str(), "SmartFailing")
+    );
+    assert_eq!(cordon.message, kind.trouble);
+    for part in [
+        "drive sdb (MODEL, serial S2)",
+        "SmartFailing since",
+        "Replace it now",
+    ] {
+        assert!(cordon.message.contains(part), "{}", cordon.message);
+    }
+    let status = client.create(create("pvc-1")).await.unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::ResourceExhausted, cordon.message.as_str())
+    );
+    assert!(
+        client
+            .list_provided(ListProvidedRequest::default())
+            .await
+            .unwrap()
+            .into_inner()
+            .volumes
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn the_pool_has_no_figures_while_its_drives_are_unknown() {
+    let mut snapshot = with_pool(snapshot(0));
+    snapshot.settled = false;
+    let (_served, mut client) = served_with(snapshot).await;
+    refused(
+        client.get_pool(GetPoolRequest {}).await,
+        Code::Unavailable,
+        "not known yet",
     );
 }

@@ -340,6 +340,18 @@ async fn another_topology_has_no_capacity_and_no_volumes() {
         ..Default::default()
     };
     assert_eq!(capacity(shared).await, wire::GetCapacityResponse::default());
+    let cordon = "no new volume is placed in the pool (loop): drive sda is failing";
+    shim.daemon.state().pool.kinds[0].trouble = cordon.into();
+    assert_eq!(
+        capacity(wire::GetCapacityRequest::default()).await,
+        wire::GetCapacityResponse::default(),
+        "a cordoned pool has no room, whatever is free in it"
+    );
+    shim.daemon.state().refusal = Some(tonic::Status::resource_exhausted(cordon));
+    let cordoned = shim.controller().create_volume(create("y")).await;
+    refused(cordoned, Code::ResourceExhausted, cordon);
+    shim.daemon.state().refusal = None;
+    shim.daemon.state().pool.kinds[0].trouble.clear();
     let info = shim
         .node()
         .node_get_info(wire::NodeGetInfoRequest {})

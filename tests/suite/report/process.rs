@@ -34,6 +34,11 @@ impl Process {
     }
 }
 
+/// The program with `--withdraw`.
+pub fn withdraw(scene: &Scene, report: &str) -> Process {
+    Process::start(scene, &["--report", report, "--withdraw"])
+}
+
 fn kubeconfig(dir: &Path, url: &str) -> std::path::PathBuf {
     let text = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: \"{url}\"}}}}]\n\

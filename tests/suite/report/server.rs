@@ -52,6 +52,8 @@ pub struct State {
     /// The events by namespace and name, in order of creation.
     pub events: BTreeMap<(String, String), Value>,
     pub conditions: Vec<Value>,
+    /// The types of the conditions that each field manager has applied.
+    owned: BTreeMap<String, Vec<Value>>,
     /// The namespace of each claim, by name.
     pub claims: BTreeMap<String, String>,
     /// Faults for the next requests; the field below is for all requests.
@@ -152,10 +154,14 @@ impl Server {
 
     /// The current condition.
     pub fn condition(&self) -> Option<Value> {
+        self.condition_of("StorageHealthy")
+    }
+
+    pub fn condition_of(&self, name: &str) -> Option<Value> {
         self.state()
             .conditions
             .iter()
-            .find(|condition| condition["type"] == "StorageHealthy")
+            .find(|condition| condition["type"] == name)
             .cloned()
     }
 
@@ -301,11 +307,20 @@ impl State {
                     && asked.query.contains("force=true") =>
             {
                 // What the manager applied before and no longer applies is removed.
+                let manager = asked
+                    .query
+                    .split('&')
+                    .find(|it| it.starts_with("fieldManager="));
+                let owned = self.owned.entry(manager.unwrap_or_default().to_owned());
+                let owned = owned.or_default();
                 self.conditions
-                    .retain(|condition| condition["type"] != "StorageHealthy");
+                    .retain(|condition| !owned.contains(&condition["type"]));
                 let applied = asked.body["status"]["conditions"].as_array();
+                let applied: Vec<Value> = applied.into_iter().flatten().cloned().collect();
+                *owned = applied.iter().map(|it| it["type"].clone()).collect();
                 self.conditions
-                    .extend(applied.into_iter().flatten().cloned());
+                    .retain(|condition| !owned.contains(&condition["type"]));
+                self.conditions.extend(applied);
             }
             _ => return (415, failure(415, "UnsupportedMediaType", None)),
         }

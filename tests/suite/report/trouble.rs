@@ -10,10 +10,12 @@ use super::*;
 const EVENTS: EnabledReports = EnabledReports {
     events: true,
     conditions: false,
+    storage_failed: false,
 };
 const CONDITIONS: EnabledReports = EnabledReports {
     events: false,
     conditions: true,
+    storage_failed: false,
 };
 
 fn status(code: u16, reason: &'static str) -> Fault {

@@ -6,8 +6,12 @@ use crate::api::convert::attachment::access_mode;
 use crate::api::convert::{time, wall_time};
 use crate::api::status::invalid;
 use crate::api::wire;
+use crate::host::clock;
 use crate::model::causes::with_causes;
+use crate::model::cordon;
 use crate::model::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
+use crate::model::snapshot::Snapshot;
+use crate::model::storage::StorageUnknown;
 use crate::provision::engine::VolumeView;
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes;
@@ -70,28 +74,40 @@ fn access(access: &VolumeAccess) -> wire::Access {
     }
 }
 
+/// An error while it is not known whether new volumes may be placed in the pool.
 pub(crate) fn pool_kind(
+    snapshot: &Snapshot,
     kind_of: BackingKind,
     capacity: &Result<PoolCapacity, ProvisionError>,
-) -> wire::PoolKind {
+) -> Result<wire::PoolKind, StorageUnknown> {
     let (total, available, unit, trouble) = match capacity {
-        Ok(capacity) => (
-            capacity.total,
-            capacity.available,
-            capacity.unit.max(1),
-            String::new(),
-        ),
+        Ok(PoolCapacity {
+            total,
+            available,
+            unit,
+            ..
+        }) => {
+            let cordon = cordon::of_pool(snapshot, kind_of)?;
+            let available = if cordon.is_some() { 0 } else { *available };
+            let trouble = cordon.map(|cordon| cordon.text(clock::wall(cordon.since)));
+            (
+                *total,
+                available,
+                (*unit).max(1),
+                trouble.unwrap_or_default(),
+            )
+        }
         Err(error) => (0, 0, 1, with_causes(error)),
     };
     let multiple = |bytes: u64| bytes / unit * unit;
-    wire::PoolKind {
+    Ok(wire::PoolKind {
         kind: kind(kind_of).into(),
         total_bytes: total,
         available_bytes: multiple(available),
         largest_bytes: multiple(available),
         smallest_bytes: sizes::MIN_SIZE.div_ceil(unit) * unit,
         trouble,
-    }
+    })
 }
 
 pub(crate) fn volume(view: &VolumeView, driver: &str) -> wire::ProvidedVolume {

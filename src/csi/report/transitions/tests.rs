@@ -87,6 +87,7 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
             .collect(),
         recently_cleared: Default::default(),
         causes: Default::default(),
+        failures: None,
     }
 }
 

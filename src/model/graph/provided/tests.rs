@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use crate::model::block::{BtrfsFs, Layer};
 use crate::model::condition::statuses;
 use crate::model::fixture::*;
@@ -315,7 +317,8 @@ fn a_pool_on_a_mirrored_btrfs_survives_one_drive() {
     assert_eq!(volume.drive_ids, [DriveId::new("P"), DriveId::new("Q")]);
     read_all_and_provision(&mut world, 0);
     assert_eq!(
-        world.facts.node_context.pool, volume.stack,
+        world.facts.node_context.pool,
+        BTreeMap::from([(BackingKind::Loop, volume.stack)]),
         "what is made in it will stand on the same"
     );
 }
@@ -326,4 +329,38 @@ fn what_this_node_cannot_serve_is_abnormal_and_says_why() {
     provision(&mut world).volumes[0].error = Some("its record cannot be read".into());
     read_all_and_provision(&mut world, 0);
     assert_eq!(csi_status(&world), CsiStatus::Failed);
+}
+
+#[test]
+fn a_volume_group_without_logical_volumes_stands_on_the_physical_volumes_that_lvm_lists() {
+    let mut world = pool(None, &[]).disk("sdq", "8:16", "Q");
+    *provision(&mut world) = ProvisionState {
+        volume_group: Some("vg".into()),
+        ..ProvisionState::default()
+    };
+    read_all_and_provision(&mut world, 0);
+    assert_eq!(
+        world.facts.node_context.pool,
+        BTreeMap::new(),
+        "until lvm has answered"
+    );
+    provision(&mut world).physical_volumes = vec!["/dev/sdp1".into(), "/dev/sdq".into()];
+    read_all_and_provision(&mut world, 1);
+    let drives = ["P", "Q"].map(|serial| Stack::Drive(DriveId::new(serial)));
+    let both = BTreeMap::from([(BackingKind::Lvm, Stack::All(drives.to_vec()))]);
+    assert_eq!(world.facts.node_context.pool, both);
+    world.pull("sdq");
+    provision(&mut world).physical_volumes = vec!["/dev/sdp1".into(), "[unknown]".into()];
+    read_all_and_provision(&mut world, 2);
+    assert_eq!(
+        world.facts.node_context.pool, both,
+        "the missing one belongs to it still"
+    );
+    provision(&mut world).physical_volumes = vec!["/dev/sdp1".into()];
+    read_all_and_provision(&mut world, 3);
+    assert_eq!(
+        world.facts.node_context.pool,
+        BTreeMap::from([(BackingKind::Lvm, Stack::Drive(DriveId::new("P")))]),
+        "it was reduced"
+    );
 }

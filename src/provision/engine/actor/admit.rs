@@ -2,6 +2,7 @@
 //! is busy; starts or queues the others.
 
 use crate::host::{clock, random};
+use crate::model::cordon;
 use crate::model::provision::BackingKind;
 use crate::provision::engine::actor::{Actor, VolumeEntry};
 use crate::provision::engine::backing::pool_backing;
@@ -149,12 +150,27 @@ impl<S: StepExecutor> Actor<S> {
                     let view = entry.volume.view(None);
                     return Ok(Admission::Respond(Response::Volume(Box::new(view))));
                 }
+                self.check_cordon(entry.volume.kind)?;
                 // An interrupted creation is recovered first, then repeated.
                 handle.clone()
             }
-            None => self.reserve_name(kind, &request)?,
+            None => {
+                self.check_cordon(kind)?;
+                self.reserve_name(kind, &request)?
+            }
         };
         Ok(Admission::Start(handle, VolumeJob::Create(request, least)))
+    }
+
+    /// Whether new volumes may be placed on the pool's drives.
+    fn check_cordon(&self, kind: BackingKind) -> Result<(), ProvisionError> {
+        match cordon::of_pool(&self.snapshots.borrow(), kind) {
+            Ok(None) => Ok(()),
+            Ok(Some(cordon)) => Err(ProvisionError::ResourceExhausted(
+                cordon.text(clock::wall(cordon.since)),
+            )),
+            Err(unknown) => Err(ProvisionError::Unavailable(unknown.to_string())),
+        }
     }
 
     /// Reserves the name for a volume that does not exist yet.

@@ -3,6 +3,9 @@
 use super::fake::{DiskContent, InjectedFault};
 use super::lifecycle::{assert_clean, fake_host};
 use super::*;
+use crate::model::finding::{Health, Subject};
+use crate::model::reason::Reason;
+use crate::model::storage::tests::add_finding;
 use crate::provision::step::StepErrorKind;
 
 pub(super) async fn staged() -> (Daemon, String) {
@@ -513,5 +516,57 @@ async fn growing_keeps_to_its_range_and_its_path() {
     assert!(matches!(
         daemon.grow("fast", 1 << 40).await,
         Err(ProvisionError::OutOfRange(_))
+    ));
+}
+
+#[tokio::test]
+async fn a_cordoned_pool_makes_no_new_volume_and_still_serves_those_that_exist() {
+    let daemon = Daemon::ready(fake_host()).await;
+    let old = daemon.create("pvc-1").await.unwrap();
+    daemon.snapshots.send_modify(|snapshot| {
+        let snapshot = Arc::make_mut(snapshot);
+        let drive = snapshot.drives.get_mut(&DriveId::new("A")).unwrap();
+        Arc::make_mut(drive).health = Health::Bad;
+        let subject = Subject::Drive(DriveId::new("A"));
+        add_finding(snapshot, subject, Reason::SmartFailing);
+    });
+    match daemon.create("pvc-2").await {
+        Err(ProvisionError::ResourceExhausted(why)) => assert!(
+            why.contains("drive sda (Test Disk, serial A)") && why.contains("SmartFailing since"),
+            "{why}"
+        ),
+        other => panic!("{other:?}"),
+    }
+    let in_group = CreateRequest {
+        kind: Some(BackingKind::Lvm),
+        ..create_request("pvc-3")
+    };
+    daemon
+        .engine
+        .create(in_group)
+        .await
+        .expect("its volume group is on another drive");
+    assert_eq!(
+        daemon.create("pvc-1").await.unwrap(),
+        old,
+        "it exists already"
+    );
+    daemon.stage(&old).await.unwrap();
+    daemon.snapshots.send_replace(Arc::new(pool_snapshot()));
+    daemon
+        .create("pvc-2")
+        .await
+        .expect("the finding has cleared");
+}
+
+#[tokio::test]
+async fn no_volume_is_made_while_it_is_not_known_whether_the_pool_is_cordoned() {
+    let daemon = Daemon::ready(fake_host()).await;
+    daemon.snapshots.send_modify(|snapshot| {
+        Arc::make_mut(snapshot).settled = false;
+    });
+    assert!(matches!(
+        daemon.create("pvc-1").await,
+        Err(ProvisionError::Unavailable(_))
     ));
 }

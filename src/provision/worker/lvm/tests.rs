@@ -61,13 +61,16 @@ fn an_answer_with_a_row_that_makes_no_sense_is_no_answer() {
 
 #[test]
 fn capacity_is_read_in_bytes() {
-    let text = r#"{"report":[{"vg":[{"vg_size":"1069547520", "vg_free":"536870912", "vg_extent_size":"4194304"}]}]}"#;
+    let text = r#"{"report":[{"vg":[
+        {"vg_size":"1069547520", "vg_free":"536870912", "vg_extent_size":"4194304", "pv_name":"/dev/sdb"},
+        {"vg_size":"1069547520", "vg_free":"536870912", "vg_extent_size":"4194304", "pv_name":"[unknown]"}]}]}"#;
     assert_eq!(
         parse_capacity(text),
         Some(PoolCapacity {
             total: 1_069_547_520,
             available: 536_870_912,
-            unit: 4_194_304
+            unit: 4_194_304,
+            physical_volumes: vec!["/dev/sdb".into(), "[unknown]".into()],
         })
     );
 }

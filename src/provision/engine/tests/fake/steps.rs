@@ -46,6 +46,7 @@ impl HostState {
                     total: self.total,
                     available: self.total - self.used(),
                     unit: UNIT,
+                    physical_volumes: Vec::new(),
                 }))
             }
             Step::ReadRecords { folder } => {

@@ -1,0 +1,95 @@
+//! What makes the node as a whole unfit, with a filesystem that the kernel makes read-only: the
+//! container runtime's, on a loop device over a file that fails.
+
+use diskvitals::api::wire::NodeFailures;
+
+use crate::device_failures::write_and_sync;
+use crate::kernel_errors::on_a_server;
+use crate::support::daemon::{Arguments, config};
+use crate::support::fuse::{Fault, Mode};
+use crate::support::tools::{mount_device, run, umount};
+use crate::support::{Daemon, SOON, Testbed, eventually};
+
+async fn until(daemon: &Daemon, what: &str, is_it: impl Fn(&NodeFailures) -> bool) -> NodeFailures {
+    eventually(what, SOON, async || {
+        let found = daemon.client.node().await.node_failures?;
+        is_it(&found).then_some(found)
+    })
+    .await
+}
+
+fn reasons(found: &NodeFailures) -> Vec<&str> {
+    let failures = found.failures.iter();
+    failures.map(|failure| failure.reason.as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filesystem_of_the_container_runtime_that_hangs_or_becomes_read_only_fails_the_node() {
+    const BYTES: u64 = 64 << 20;
+    let testbed = Testbed::new();
+    let image = testbed.image("e.img", BYTES);
+    run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
+    let (served, disk) = on_a_server(&testbed, &image);
+    let runtime = testbed.path("mnt/runtime");
+    mount_device(&disk.device, "ext4", &runtime, "");
+    let below = runtime.join("containerd");
+    std::fs::create_dir(&below).expect("the runtime's folder");
+    let line = format!(
+        "[volumes]\nruntime_directories = [\"{}\"]\n",
+        below.display()
+    );
+    std::fs::write(
+        testbed.path("diskvitals.toml"),
+        config().replace("[volumes]\n", &line),
+    )
+    .expect("the configuration");
+    let daemon = Daemon::start_with(&Arguments::of(&testbed)).await;
+    until(
+        &daemon,
+        "the node is fit, and all of it is known",
+        |found| found.failures.is_empty() && found.unknown.is_empty(),
+    )
+    .await;
+
+    served.set(Mode::Hang);
+    let file = below.join("f");
+    let writer = tokio::task::spawn_blocking(move || write_and_sync(&file));
+    let hung = until(&daemon, "it hangs", |found| !found.failures.is_empty()).await;
+    assert_eq!(reasons(&hung), ["SystemFilesystemHung"], "{hung:#?}");
+    let message = &hung.failures[0].message;
+    assert!(
+        message.starts_with(&format!("{}: ", below.display())),
+        "{message}"
+    );
+    served.set(Mode::Pass);
+    writer.await.expect("it ends").expect("it is written");
+    until(&daemon, "it answers again", |found| {
+        found.failures.is_empty() && found.unknown.is_empty()
+    })
+    .await;
+
+    served.fault(vec![Fault::writes(0..BYTES)]);
+    let fail_a_write = || {
+        // It fails; the test examines how the kernel reports it.
+        let _ = std::fs::File::create(below.join("f")).and_then(|file| file.sync_all());
+    };
+    let read_only = eventually("it is read-only", SOON, async || {
+        fail_a_write();
+        let found = daemon.client.node().await.node_failures?;
+        reasons(&found)
+            .contains(&"SystemFilesystemReadOnly")
+            .then_some(found)
+    })
+    .await;
+    assert_eq!(read_only.failures.len(), 1, "{read_only:#?}");
+
+    served.fault(Vec::new());
+    umount(&runtime);
+    run("/usr/sbin/fsck.ext4", &[&"-p", &disk.device]);
+    mount_device(&disk.device, "ext4", &runtime, "");
+    until(&daemon, "it is writable again", |found| {
+        found.failures.is_empty() && found.unknown.is_empty()
+    })
+    .await;
+    daemon.stop().await;
+}
