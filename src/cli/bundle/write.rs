@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
 use crate::cli::bundle::Part;
 
@@ -112,9 +110,18 @@ fn rename(from: &Path, to: &Path, replace: bool) -> io::Result<()> {
     if replace {
         return std::fs::rename(from, to);
     }
-    match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
-        // A filesystem without the flag: the file was absent a moment ago.
-        Err(Errno::EINVAL | Errno::ENOSYS) => std::fs::rename(from, to),
-        renamed => renamed.map_err(io::Error::from),
+    // Not renameat2, which nix has with glibc alone: the static program has musl.
+    match std::fs::hard_link(from, to) {
+        Ok(()) => std::fs::remove_file(from),
+        // A filesystem without links: the file was absent a moment ago.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported
+            ) =>
+        {
+            std::fs::rename(from, to)
+        }
+        Err(error) => Err(error),
     }
 }
