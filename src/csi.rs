@@ -238,6 +238,7 @@ async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
     let enabled = EnabledReports {
         events: is_enabled(ReportKind::Events),
         conditions: is_enabled(ReportKind::Conditions),
+        storage: is_enabled(ReportKind::Storage),
     };
     Ok(Reporter {
         agent: options.agent.clone(),

@@ -108,7 +108,7 @@ pub struct NodeStorageStatus {
     /// All drives by model and firmware.
     #[cfg_attr(feature = "fleet", schemars(length(max = MAX_MODELS)))]
     pub models: Vec<ModelCount>,
-    /// Drives that are not good, worst first.
+    /// Drives that are not good, worst first. A sleeping drive without evidence is not listed.
     #[cfg_attr(feature = "fleet", schemars(length(max = MAX_DRIVES)))]
     pub drives: Vec<DriveEntry>,
     /// Volumes that are not healthy, worst first.
@@ -221,7 +221,8 @@ pub struct VolumeEntry {
     /// Ids of the drives below the volume.
     #[serde(rename = "driveIDs")]
     pub drive_ids: Vec<String>,
-    /// Redundancy below the volume still holds its data although a drive is bad.
+    /// Redundancy below the volume still holds its data although a drive or array below it has a
+    /// problem. False where that is not known.
     pub redundant: bool,
     /// Since when the worst condition holds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -235,7 +236,8 @@ pub struct VolumeEntry {
 pub struct VolumeCondition {
     pub status: VolumeStatus,
     pub reason: String,
-    /// At most 256 bytes. It is replaced only together with a change of status or reason.
+    /// At most 256 bytes; shorter where the object would be too long. A new message alone is not
+    /// written.
     pub message: String,
 }
 
@@ -268,6 +270,7 @@ pub struct StaleEntry {
     pub path: String,
     /// `Pod`, `Staging` or another role of a mount.
     pub role: String,
+    /// When it was attached, or first observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
     /// Why it is stale, or why it cannot be removed.

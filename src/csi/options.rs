@@ -116,14 +116,15 @@ pub struct Options {
     pub podmon_endpoint: Option<Endpoint>,
 
     /// Publish to the API server: events on the node, pods and claims for every change of health,
-    /// and the node condition StorageHealthy. In a pod with its service account's token, elsewhere
+    /// the node condition StorageHealthy, and the object NodeStorage. In a pod with its service account's token, elsewhere
     /// by KUBECONFIG; the node is --node-id. Separated by commas
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     pub report: Vec<ReportKind>,
 
     /// Answer the health calls with empty lists, before the driver or the interposer is removed:
     /// the kubelet keeps the last health for ever once no driver answers. With --report: publish that
-    /// health is no longer reported, remove the node condition, and publish nothing else
+    /// health is no longer reported, remove the node condition, empty the NodeStorage object, and
+    /// publish nothing else
     #[arg(long)]
     pub withdraw: bool,
 
@@ -193,6 +194,8 @@ impl Mode {
 pub enum ReportKind {
     Events,
     Conditions,
+    /// The drives and volumes that are not healthy, as the object NodeStorage of this node
+    Storage,
 }
 
 /// CSI health API to expose.

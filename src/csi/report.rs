@@ -1,21 +1,25 @@
-//! `--report`: publishes the storage health of this node to the Kubernetes API server, as events
-//! and as the node condition `StorageHealthy`.
+//! `--report`: publishes the storage health of this node to the Kubernetes API server, as events,
+//! as the node condition `StorageHealthy`, and as the object `NodeStorage`.
 //!
 //! In: the daemon's Watch on its agent socket. Out: one event for each transition, on the node,
-//! pods and claims; a condition that is True, False or Unknown. There is no leader election: each
+//! pods and claims; a condition that is True, False or Unknown; the drives and volumes that are not
+//! healthy. There is no leader election: each
 //! node has its own reporter, and two reporters on one node write the same objects with the same
 //! names. Failures of the API server are logged and retried; they delay nothing else in the
 //! process.
 
 mod api;
+mod attempts;
 mod condition;
 mod condition_publisher;
 mod daemon_watch;
 mod event;
 mod event_publisher;
 mod node_snapshot;
+mod node_storage;
 mod queue;
 mod retry_delay;
+mod storage_publisher;
 mod token_bucket;
 mod transitions;
 mod withdrawal;
@@ -39,6 +43,7 @@ pub use crate::csi::report::api::{ApiServer, ApiSetupError, Config};
 pub struct EnabledReports {
     pub events: bool,
     pub conditions: bool,
+    pub storage: bool,
 }
 
 /// Intervals, delays and rate limits.
@@ -61,6 +66,10 @@ pub struct ReportTiming {
     /// Number of changes of the condition written at once, and the interval of further ones.
     pub condition_burst: u32,
     pub condition_interval: Duration,
+    /// Interval of further changes of the NodeStorage object; its burst is that of the condition.
+    pub storage_interval: Duration,
+    /// Interval at which an unchanged NodeStorage object is written again.
+    pub storage_refresh: Duration,
     /// Delay before the second attempt; it doubles for each further one.
     pub initial_backoff: Duration,
     pub max_backoff: Duration,
@@ -84,6 +93,8 @@ impl Default for ReportTiming {
             event_interval: Duration::from_secs(5),
             condition_burst: 3,
             condition_interval: Duration::from_secs(10),
+            storage_interval: Duration::from_secs(20),
+            storage_refresh: Duration::from_secs(1800),
             initial_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(120),
             request_timeout: Duration::from_secs(15),
@@ -109,6 +120,16 @@ struct Outage {
 }
 
 impl DaemonView {
+    /// The snapshot, or the outage that is to be published. `in_grace`: a possible outage is not.
+    fn current(&self, in_grace: bool) -> Option<Result<&NodeSnapshot, &Outage>> {
+        match (&self.outage, &self.snapshot) {
+            (Some(_), _) if in_grace => None,
+            (Some(outage), _) => Some(Err(outage)),
+            (None, Some(snapshot)) => Some(Ok(snapshot)),
+            (None, None) => None,
+        }
+    }
+
     /// The end of the time in which an outage is not published. None without an outage, and after
     /// that time.
     fn grace_until(&self, patience: Duration) -> Option<Instant> {
@@ -144,6 +165,7 @@ impl Reporter {
             node,
             events = enabled.events,
             conditions = enabled.conditions,
+            storage = enabled.storage,
             server = api.server(),
             "reporting to the API server"
         );
@@ -174,9 +196,19 @@ impl Reporter {
                 std::future::pending().await
             }
         };
+        let storage = async {
+            if enabled.storage && withdraw {
+                storage_publisher::withdraw(&api, &node, &timing).await
+            } else if enabled.storage {
+                storage_publisher::run(views.clone(), &api, &node, &timing).await
+            } else {
+                std::future::pending().await
+            }
+        };
         tokio::select! {
             never = reconnector.run() => never,
-            never = daemon_watch::run(agent, view, &timing) => never,
+            never = daemon_watch::run(agent, view, &timing, enabled.storage) => never,
+            never = storage => never,
             never = events => never,
             never = conditions => never,
         }

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::csi::report::api::{ApiError, ApiServer};
+use crate::csi::report::attempts::Attempts;
 use crate::csi::report::condition::{ConditionStatus, StorageCondition, storage_condition};
-use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::token_bucket::TokenBucket;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 
@@ -31,20 +31,15 @@ pub(crate) async fn run(
     node: &str,
     timing: &ReportTiming,
 ) -> Infallible {
-    let mut retry_delay = RetryDelay::new(timing, node);
+    let mut attempts = Attempts::new(timing, node, "node condition");
     let mut changes = TokenBucket::new(timing.condition_burst, timing.condition_interval);
-    let (mut applied, mut not_before, mut last_error): (
-        Option<AppliedCondition>,
-        Option<Instant>,
-        Option<String>,
-    ) = (None, None, None);
+    let mut applied: Option<AppliedCondition> = None;
     loop {
         let view = views.borrow_and_update().clone();
         let grace_until = view.grace_until(timing.absence_grace);
         let wanted = storage_condition(&view, grace_until.is_some());
         let due = wanted.as_ref().map(|wanted| {
-            due(applied.as_ref(), wanted, timing, &mut changes)
-                .max(not_before.unwrap_or_else(Instant::now))
+            due(applied.as_ref(), wanted, timing, &mut changes).max(attempts.earliest())
         });
         tokio::select! {
             changed = views.changed() => if changed.is_err() {
@@ -63,17 +58,9 @@ pub(crate) async fn run(
                             tracing::info!(node, status = wanted.status.name(), reason = wanted.reason, "the node condition is written");
                         }
                         applied = Some(AppliedCondition { condition: wanted, applied_at: Instant::now(), since });
-                        retry_delay.reset();
-                        (not_before, last_error) = (None, None);
+                        attempts.record_success();
                     }
-                    Err(error) => {
-                        let (why, retry_after) = error.into_message_and_delay();
-                        if last_error.as_ref() != Some(&why) {
-                            tracing::warn!(node, error = why, "the node condition cannot be written; retrying");
-                        }
-                        last_error = Some(why);
-                        not_before = Some(Instant::now() + retry_delay.next(retry_after));
-                    }
+                    Err(error) => attempts.record_failure(error),
                 }
             }
         }

@@ -10,10 +10,12 @@ use super::*;
 const EVENTS: EnabledReports = EnabledReports {
     events: true,
     conditions: false,
+    storage: false,
 };
 const CONDITIONS: EnabledReports = EnabledReports {
     events: false,
     conditions: true,
+    storage: false,
 };
 
 fn status(code: u16, reason: &'static str) -> Fault {
