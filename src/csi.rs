@@ -239,6 +239,7 @@ async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
         events: is_enabled(ReportKind::Events),
         conditions: is_enabled(ReportKind::Conditions),
         storage_failed: is_enabled(ReportKind::StorageFailed),
+        storage: is_enabled(ReportKind::Storage),
     };
     Ok(Reporter {
         agent: options.agent.clone(),

@@ -28,6 +28,7 @@ pub mod api;
 pub mod app;
 pub mod checker;
 pub mod cli;
+pub mod cluster;
 pub(crate) mod config;
 pub mod csi;
 pub(crate) mod grpc;

@@ -1,4 +1,4 @@
-//! Events and the node condition: for one of our volumes, and for one without a driver.
+//! Events, the node condition and the NodeStorage: for one of our volumes, and for one without a driver.
 
 use serde_json::{Value, json};
 
@@ -219,5 +219,48 @@ fn events_follow_volumes_that_come_and_go_while_their_drive_fails() {
         is_running("a").then_some(())
     });
     fixture.install(&json!({}));
+    fixture.end();
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn a_failing_drive_is_in_the_nodes_storage_with_its_serial_and_volume_until_it_is_mended() {
+    let mut fixture = Fixture::new();
+    let drive = fixture.sata(1, 2048).remove(0);
+    fixture.pool_on(&drive.disk);
+    fixture.install(&json!({"report": {"storage": true}}));
+    apply(&[
+        claim("a", CLASS, "64Mi", As::Filesystem),
+        pod("a", &["a"], As::Filesystem),
+    ]);
+    until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
+    let status = |is_so: fn(&Value) -> bool| {
+        let status = get(&format!("nodestorage/{NODE}"))?["status"].clone();
+        Some(status).filter(is_so)
+    };
+    until("the node is good", SOON, || status(|it| it["health"] == "Good"));
+
+    fixture.fails(&drive, true);
+    let bad = until("drive and volume are listed", SOON, || {
+        status(|it| it["counts"]["bad"] == 1 && it["volumes"][0].is_object())
+    });
+    let listed = &bad["drives"][0];
+    assert!(
+        listed["serial"].as_str().is_some_and(|serial| !serial.is_empty()),
+        "{bad:#}"
+    );
+    let volumes = bad["volumes"].as_array().expect("a list").iter();
+    let ours = volumes
+        .clone()
+        .find(|volume| volume["driver"] == DRIVER)
+        .unwrap_or_else(|| panic!("our volume: {bad:#}"));
+    assert_eq!(ours["driveIDs"], json!([listed["id"]]));
+    let claim = get("pvc/a").expect("the claim");
+    assert_eq!(ours["persistentVolume"], claim["spec"]["volumeName"]);
+
+    fixture.fails(&drive, false);
+    until("both are gone from the lists", SOON, || {
+        status(|it| it["health"] == "Good" && it["drives"] == json!([]) && it["volumes"] == json!([]))
+    });
     fixture.end();
 }

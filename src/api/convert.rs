@@ -62,6 +62,7 @@ pub(crate) fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
         name: facts.name.clone(),
         kernel: facts.kernel.clone(),
         boot_id: facts.boot_id.clone(),
+        machine_id: facts.machine_id.clone(),
         version: facts.version.clone(),
         api_revision: API_REVISION,
         started: Some(time(facts.started)),

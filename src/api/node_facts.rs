@@ -8,6 +8,8 @@ pub struct NodeFacts {
     /// The kernel release, as `uname -r` prints it.
     pub kernel: String,
     pub boot_id: String,
+    /// machine-id(5) of the host; empty if it has none.
+    pub machine_id: String,
     /// The daemon's version.
     pub version: String,
     pub started: Timestamp,

@@ -20,10 +20,12 @@ pub(crate) fn node_facts(root: &HostRoot, limitations: Vec<String>) -> NodeFacts
         .or_else(|| sysinfo::System::kernel_version().ok())
         .unwrap_or_else(|| "unknown".into());
     let boot_id = read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let machine_id = read("/etc/machine-id").unwrap_or_default();
     NodeFacts {
         name,
         kernel,
         boot_id,
+        machine_id,
         version: env!("CARGO_PKG_VERSION").into(),
         started: clock::now(),
         limitations,

@@ -117,14 +117,16 @@ pub struct Options {
 
     /// Publish to the API server: events on the node, pods and claims for every change of health;
     /// conditions: the node condition StorageHealthy; storage-failed: the node condition
-    /// StorageFailed, which programs may act on (docs/kubernetes.md). In a pod with its service account's token, elsewhere
+    /// StorageFailed, which programs may act on (docs/kubernetes.md); storage: the object
+    /// NodeStorage (docs/fleet.md). In a pod with its service account's token, elsewhere
     /// by KUBECONFIG; the node is --node-id. Separated by commas
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     pub report: Vec<ReportKind>,
 
     /// Answer the health calls with empty lists, before the driver or the interposer is removed:
     /// the kubelet keeps the last health for ever once no driver answers. With --report: publish that
-    /// health is no longer reported, remove the node conditions, and publish nothing else
+    /// health is no longer reported, remove the node conditions, empty the NodeStorage object, and
+    /// publish nothing else
     #[arg(long)]
     pub withdraw: bool,
 
@@ -197,6 +199,8 @@ pub enum ReportKind {
     Conditions,
     /// The node condition StorageFailed.
     StorageFailed,
+    /// The drives and volumes that are not healthy, as the object NodeStorage of this node
+    Storage,
 }
 
 /// CSI health API to expose.

@@ -1,13 +1,14 @@
-//! `--report`: publishes the storage health of this node to the Kubernetes API server, as events
-//! and as the node conditions `StorageHealthy` and `StorageFailed`.
+//! `--report`: publishes the storage health of this node to the Kubernetes API server, as events,
+//! as the node conditions `StorageHealthy` and `StorageFailed`, and as the object `NodeStorage`.
 //!
 //! In: the daemon's Watch on its agent socket. Out: one event for each transition, on the node,
-//! pods and claims; conditions. There is no leader election: each
+//! pods and claims; conditions; the drives and volumes that are not healthy. There is no leader election: each
 //! node has its own reporter, and two reporters on one node write the same objects with the same
 //! names. Failures of the API server are logged and retried; they delay nothing else in the
 //! process.
 
 mod api;
+mod attempts;
 mod condition;
 mod condition_publisher;
 mod daemon_watch;
@@ -16,8 +17,10 @@ mod event_publisher;
 mod failed_condition;
 mod node_condition;
 mod node_snapshot;
+mod node_storage;
 mod queue;
 mod retry_delay;
+mod storage_publisher;
 mod token_bucket;
 mod transitions;
 mod withdrawal;
@@ -44,6 +47,7 @@ pub struct EnabledReports {
     /// `StorageHealthy`.
     pub conditions: bool,
     pub storage_failed: bool,
+    pub storage: bool,
 }
 
 /// Intervals, delays and rate limits.
@@ -68,6 +72,10 @@ pub struct ReportTiming {
     pub condition_interval: Duration,
     /// How long the node must be seen as unfit, or as fit again, before `StorageFailed` changes.
     pub failure_hold: Duration,
+    /// Interval of further changes of the NodeStorage object; its burst is that of the condition.
+    pub storage_interval: Duration,
+    /// Interval at which an unchanged NodeStorage object is written again.
+    pub storage_refresh: Duration,
     /// Delay before the second attempt; it doubles for each further one.
     pub initial_backoff: Duration,
     pub max_backoff: Duration,
@@ -92,6 +100,8 @@ impl Default for ReportTiming {
             condition_burst: 3,
             condition_interval: Duration::from_secs(10),
             failure_hold: Duration::from_secs(120),
+            storage_interval: Duration::from_secs(20),
+            storage_refresh: Duration::from_secs(1800),
             initial_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(120),
             request_timeout: Duration::from_secs(15),
@@ -117,6 +127,16 @@ pub(crate) struct Outage {
 }
 
 impl DaemonView {
+    /// The snapshot, or the outage that is to be published. `in_grace`: a possible outage is not.
+    fn current(&self, in_grace: bool) -> Option<Result<&NodeSnapshot, &Outage>> {
+        match (&self.outage, &self.snapshot) {
+            (Some(_), _) if in_grace => None,
+            (Some(outage), _) => Some(Err(outage)),
+            (None, Some(snapshot)) => Some(Ok(snapshot)),
+            (None, None) => None,
+        }
+    }
+
     /// The end of the time in which an outage is not published. None without an outage, and after
     /// that time.
     fn grace_until(&self, patience: Duration) -> Option<Instant> {
@@ -153,6 +173,7 @@ impl Reporter {
             events = enabled.events,
             conditions = enabled.conditions,
             storage_failed = enabled.storage_failed,
+            storage = enabled.storage,
             server = api.server(),
             "reporting to the API server"
         );
@@ -188,9 +209,19 @@ impl Reporter {
         // A condition that is no longer published would keep its last value for ever.
         let leftover_failed = (!enabled.storage_failed).then_some(failed);
         let leftover_healthy = (!enabled.conditions).then_some(healthy);
+        let storage = async {
+            if enabled.storage && withdraw {
+                storage_publisher::withdraw(&api, &node, &timing).await
+            } else if enabled.storage {
+                storage_publisher::run(views.clone(), &api, &node, &timing).await
+            } else {
+                std::future::pending().await
+            }
+        };
         tokio::select! {
             never = reconnector.run() => never,
-            never = daemon_watch::run(agent, view, &timing) => never,
+            never = daemon_watch::run(agent, view, &timing, enabled.storage) => never,
+            never = storage => never,
             never = events => never,
             never = condition(healthy, enabled.conditions, leftover_failed) => never,
             never = condition(failed, enabled.storage_failed, leftover_healthy) => never,

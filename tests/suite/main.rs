@@ -8,6 +8,7 @@
 mod api;
 mod architecture;
 mod counters;
+mod crds;
 mod csi;
 mod csi_driver;
 mod csi_wire;

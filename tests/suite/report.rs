@@ -4,6 +4,7 @@ mod daemon;
 mod failed;
 mod process;
 mod server;
+mod storage;
 mod trouble;
 
 use std::path::PathBuf;
@@ -204,6 +205,7 @@ pub const BOTH: EnabledReports = EnabledReports {
     events: true,
     conditions: true,
     storage_failed: false,
+    storage: false,
 };
 
 /// The default timing with shorter delays.
@@ -216,6 +218,7 @@ pub fn brisk() -> ReportTiming {
         message_interval: Duration::from_millis(100),
         event_interval: Duration::from_millis(20),
         condition_interval: Duration::from_millis(20),
+        storage_interval: Duration::from_millis(20),
         initial_backoff: Duration::from_millis(40),
         max_backoff: Duration::from_secs(2),
         request_timeout: Duration::from_secs(1),

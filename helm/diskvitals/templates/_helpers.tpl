@@ -203,8 +203,8 @@ variables:
 {{- $slugs = set $slugs $slug .driver }}
 {{- if and (eq .driver $.Values.driver.name) $.Values.shim.enabled }}{{ fail (printf "interposers: %s is the driver of diskvitals itself" .driver) }}{{ end }}
 {{- end }}
-{{- if and (or .Values.report.events .Values.report.conditions .Values.report.storageFailed) (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}{{ fail "report needs Kubernetes 1.30, whose admission policies tie it to its node: report.events=false" }}{{ end }}
-{{- if not (or .Values.daemon.enabled .Values.shim.enabled .Values.interposers .Values.report.events .Values.report.conditions .Values.report.storageFailed) }}{{ fail "nothing is enabled: neither daemon nor shim nor interposers nor report" }}{{ end }}
+{{- if and (or .Values.report.events .Values.report.conditions .Values.report.storageFailed .Values.report.storage) (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}{{ fail "report needs Kubernetes 1.30, whose admission policies tie it to its node: report.events=false, and conditions, storageFailed and storage off" }}{{ end }}
+{{- if not (or .Values.daemon.enabled .Values.shim.enabled .Values.interposers .Values.report.events .Values.report.conditions .Values.report.storageFailed .Values.report.storage) }}{{ fail "nothing is enabled: neither daemon nor shim nor interposers nor report" }}{{ end }}
 {{- end -}}
 
 {{- /* A Deployment's pod: not tied to its node. A configured priority class, or none, applies to it as well. */}}

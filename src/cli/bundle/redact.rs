@@ -85,6 +85,8 @@ impl Redactor {
         for name in [host, host.split('.').next().unwrap_or_default()] {
             redactor.add_secret(name, Kind::Host, HOST);
         }
+        // machine-id(5): it is to be treated as confidential.
+        redactor.add_secret(&answers.node.machine_id, Kind::Host, HOST);
         redactor
     }
 

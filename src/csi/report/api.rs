@@ -1,9 +1,11 @@
-//! Client of the Kubernetes API server: four small calls through the kube crate, with the pod's
+//! Client of the Kubernetes API server: a few small calls through the kube crate, with the pod's
 //! service account or, outside a cluster, a kubeconfig (KUBECONFIG).
 //!
 //! In: events and conditions. Out: success, or whether another attempt can help. The reporter reads
 //! its own node with an empty patch of the node's status: this needs no permission to read nodes,
 //! and the admission policy that restricts patches to one node applies to it too.
+
+mod node_storage;
 
 use std::future::Future;
 use std::time::Duration;
@@ -155,14 +157,23 @@ impl ApiServer {
 
     /// The node's current conditions, of all writers.
     pub(crate) async fn current_conditions(&self) -> Result<Vec<NodeCondition>, ApiError> {
+        let status = self.own_node().await?.status;
+        Ok(status
+            .and_then(|status| status.conditions)
+            .unwrap_or_default())
+    }
+
+    /// uid of the Node object.
+    pub(crate) async fn node_uid(&self) -> Result<String, ApiError> {
+        Ok(self.own_node().await?.metadata.uid.unwrap_or_default())
+    }
+
+    async fn own_node(&self) -> Result<Node, ApiError> {
         let nodes: kube::Api<Node> = kube::Api::all(self.client.clone());
         let nothing = Patch::Merge(json!({}));
-        let node = self
-            .with_timeout(nodes.patch_status(&self.node, &PatchParams::default(), &nothing))
+        self.with_timeout(nodes.patch_status(&self.node, &PatchParams::default(), &nothing))
             .await
-            .map_err(classify_error)?;
-        let conditions = node.status.and_then(|status| status.conditions);
-        Ok(conditions.unwrap_or_default())
+            .map_err(classify_error)
     }
 
     pub(crate) async fn apply_condition(

@@ -49,15 +49,13 @@ pub(crate) struct StorageCondition {
 
 /// `in_grace`: a possible outage of the daemon is not to be published yet.
 pub(crate) fn storage_condition(view: &DaemonView, in_grace: bool) -> Option<StorageCondition> {
-    match (&view.outage, &view.snapshot) {
-        (Some(_), _) if in_grace => None,
-        (Some(Outage { why, .. }), _) => Some(unknown(
+    Some(match view.current(in_grace)? {
+        Ok(snapshot) => from_snapshot(snapshot),
+        Err(Outage { why, .. }) => unknown(
             "DaemonNotAnswering",
             &format!("diskvitalsd on this node does not answer: {why}"),
-        )),
-        (None, Some(snapshot)) => Some(from_snapshot(snapshot)),
-        (None, None) => None,
-    }
+        ),
+    })
 }
 
 fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {

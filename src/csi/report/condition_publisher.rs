@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::csi::report::api::{ApiError, ApiServer};
+use crate::csi::report::attempts::Attempts;
 use crate::csi::report::condition::{ConditionStatus, StorageCondition};
 use crate::csi::report::node_condition::{Hold, NodeConditionKind};
-use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::token_bucket::TokenBucket;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 
@@ -73,11 +73,10 @@ pub(crate) async fn run(
     kind: &NodeConditionKind,
     leftover: Option<&NodeConditionKind>,
 ) -> Infallible {
-    let mut retry_delay = RetryDelay::new(timing, node);
+    let mut attempts = Attempts::new(timing, node, "node condition");
     let mut changes = TokenBucket::new(timing.condition_burst, timing.condition_interval);
     let mut hold = Hold::new((kind.hold)(timing));
     let mut published = Published::Unread;
-    let (mut not_before, mut last_error): (Option<Instant>, Option<String>) = (None, None);
     loop {
         let view = views.borrow_and_update().clone();
         let grace_until = view.grace_until(timing.absence_grace);
@@ -88,8 +87,7 @@ pub(crate) async fn run(
             _ => hold.decide(observed, published.status(), Instant::now()),
         };
         let due = wanted.as_ref().map(|wanted| {
-            due(published.applied(), wanted, timing, &mut changes)
-                .max(not_before.unwrap_or_else(Instant::now))
+            due(published.applied(), wanted, timing, &mut changes).max(attempts.earliest())
         });
         tokio::select! {
             changed = views.changed() => if changed.is_err() {
@@ -115,17 +113,9 @@ pub(crate) async fn run(
                             }
                         }
                         published = new;
-                        retry_delay.reset();
-                        (not_before, last_error) = (None, None);
+                        attempts.record_success();
                     }
-                    Err(error) => {
-                        let (why, retry_after) = error.into_message_and_delay();
-                        if last_error.as_ref() != Some(&why) {
-                            tracing::warn!(node, condition = kind.name, error = why, "the node condition cannot be written; retrying");
-                        }
-                        last_error = Some(why);
-                        not_before = Some(Instant::now() + retry_delay.next(retry_after));
-                    }
+                    Err(error) => attempts.record_failure(error),
                 }
             }
         }

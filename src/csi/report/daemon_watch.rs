@@ -9,20 +9,22 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::api::client::Client;
 use crate::csi::agent::Agent;
-use crate::csi::report::node_snapshot::{ApplyOutcome, NodeSnapshot};
+use crate::csi::report::node_snapshot::{ApplyOutcome, NodeSnapshot, StaleMount};
 use crate::csi::report::{DaemonView, Outage, ReportTiming, maybe_sleep_until, now};
 
+/// `with_stale`: stale mounts are read as well.
 pub(crate) async fn run(
     agent: Agent,
     view: watch::Sender<DaemonView>,
     timing: &ReportTiming,
+    with_stale: bool,
 ) -> Infallible {
     loop {
-        let status = match follow(&agent, &view, timing).await {
+        let status = match follow(&agent, &view, timing, with_stale).await {
             Err(status) => status,
             Ok(never) => match never {},
         };
@@ -52,6 +54,7 @@ async fn follow(
     agent: &Agent,
     view: &watch::Sender<DaemonView>,
     timing: &ReportTiming,
+    with_stale: bool,
 ) -> Result<Infallible, Status> {
     let mut events = agent
         .query(|client: Client| async move { client.watch(0).await })
@@ -88,11 +91,27 @@ async fn follow(
                     continue;
                 }
                 snapshot.update_node(&node, now());
+                if with_stale {
+                    snapshot.stale = stale_mounts(&agent).await?;
+                }
                 publish(view, &snapshot);
                 (next_poll, complete_by) = (Some(Instant::now() + timing.poll_interval), None);
             }
             () = maybe_sleep_until(complete_by) => return Err(Status::unavailable("it does not send a complete snapshot in time")),
         }
+    }
+}
+
+/// None from a daemon that does not list attachments.
+async fn stale_mounts(agent: &Agent) -> Result<Option<Vec<StaleMount>>, Status> {
+    let list = |client: Client| async move { client.attachments("", "", true).await };
+    match agent.query(list).await {
+        Ok(answer) => {
+            let mounts = answer.attachments.into_iter();
+            Ok(Some(mounts.map(StaleMount::from_wire).collect()))
+        }
+        Err(status) if status.code() == Code::Unimplemented => Ok(None),
+        Err(status) => Err(status),
     }
 }
 

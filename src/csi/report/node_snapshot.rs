@@ -4,6 +4,8 @@
 //! In: messages of the daemon. Out: drives, volumes with their users, and issues. No I/O. A value
 //! that only a newer daemon defines counts as unknown, never as good.
 
+mod identity;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,7 +14,10 @@ use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
 use crate::csi::health;
 use crate::csi::report::failed_condition::NodeFailures;
+use crate::csi::report::node_snapshot::identity::{DriveIdentity, NodeIdentity, VolumeIdentity};
 use crate::model::provision::PodRef;
+
+pub(crate) use crate::csi::report::node_snapshot::identity::StaleMount;
 
 /// How long cleared issues are kept.
 pub(crate) const CLEARED_RETENTION: SignedDuration = SignedDuration::from_hours(1);
@@ -79,6 +84,7 @@ pub(crate) struct Drive {
     pub maintenance: bool,
     /// Whether the daemon has SMART data of the drive.
     pub has_smart_data: bool,
+    pub identity: DriveIdentity,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +102,7 @@ pub(crate) struct Volume {
     pub state_reason: Option<String>,
     /// Ids of the drives.
     pub drives: Vec<String>,
+    pub identity: VolumeIdentity,
 }
 
 /// A PersistentVolume and the namespaces whose pods use it. Only the API server knows its claim.
@@ -120,6 +127,12 @@ pub(crate) struct NodeSnapshot {
     pub causes: BTreeMap<String, Vec<String>>,
     /// What makes the node as a whole unfit; None from an older daemon.
     pub failures: Option<NodeFailures>,
+    /// By cause: the volumes on a drive, array or device with a problem, and whether redundancy
+    /// keeps each intact.
+    pub redundancy: BTreeMap<String, Vec<(String, bool)>>,
+    pub node: NodeIdentity,
+    /// None while they are not known.
+    pub stale: Option<Vec<StaleMount>>,
 }
 
 /// Effect of an event of Watch.
@@ -166,8 +179,11 @@ impl NodeSnapshot {
             }
             (Change::Removed, Some(Item::Cause(cause))) => {
                 self.causes.remove(&cause.id);
+                self.redundancy.remove(&cause.id);
             }
             (_, Some(Item::Cause(cause))) => {
+                self.redundancy
+                    .insert(cause.id.clone(), covered_volumes(&cause));
                 let findings = cause.findings.into_iter().chain(cause.consequences);
                 let ids = findings.map(|finding| finding.finding_id).collect();
                 self.causes.insert(cause.id, ids);
@@ -200,6 +216,7 @@ impl NodeSnapshot {
         self.health = health_from_wire(node.health());
         self.settled = node.settled;
         self.failures = node.node_failures.as_ref().map(NodeFailures::from_wire);
+        self.node = NodeIdentity::from_wire(node);
         self.recently_cleared.retain(|_, issue| {
             issue
                 .cleared
@@ -230,6 +247,24 @@ impl NodeSnapshot {
     pub(crate) fn is_counted(&self, issue: &Issue) -> bool {
         let maintained = matches!(&issue.subject, Subject::Drive(id) if self.drives.get(id).is_some_and(|drive| drive.maintenance));
         !issue.acknowledged && !maintained
+    }
+
+    /// Ids of the drives and volumes whose first evidence is outstanding; not of drives that sleep.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = &String> {
+        let drives = self.drives.iter();
+        let drives = drives.filter(|(_, drive)| drive.is_pending && !drive.is_asleep);
+        let volumes = self.volumes.iter().filter(|(_, volume)| volume.is_pending);
+        drives.map(|(id, _)| id).chain(volumes.map(|(id, _)| id))
+    }
+
+    /// Whether redundancy keeps the volume's data intact although something below it has a problem.
+    pub(crate) fn is_redundant(&self, volume: &str) -> bool {
+        let hits = self.redundancy.values().flatten();
+        let mut covered = hits
+            .filter(|(id, _)| id == volume)
+            .map(|(_, it)| *it)
+            .peekable();
+        covered.peek().is_some() && covered.all(|it| it)
     }
 
     /// The subject's name for messages.
@@ -389,6 +424,7 @@ impl Drive {
             is_asleep,
             maintenance: drive.maintenance,
             has_smart_data: answered,
+            identity: DriveIdentity::from_wire(drive),
         }
     }
 }
@@ -430,8 +466,25 @@ impl Volume {
             pv_uses: pv_uses(volume),
             state_reason: state,
             drives: volume.drive_ids.clone(),
+            identity: VolumeIdentity::from_wire(volume),
         }
     }
+}
+
+/// A pool and a volume itself have no redundancy that could hide their problem.
+fn covered_volumes(cause: &wire::Cause) -> Vec<(String, bool)> {
+    use wire::cause::Kind;
+    match cause.kind() {
+        Kind::Drive | Kind::Array | Kind::Device => {}
+        Kind::Pool | Kind::Mount | Kind::Unspecified => return Vec::new(),
+    }
+    let hits = cause.hits.iter().filter(|hit| !hit.volume_id.is_empty());
+    let mut volumes: Vec<_> = hits
+        .map(|hit| (hit.volume_id.clone(), hit.covered))
+        .collect();
+    volumes.sort();
+    volumes.dedup();
+    volumes
 }
 
 /// PersistentVolumes of a volume. In the directories of these plugins the kubelet uses the name of

@@ -9,10 +9,10 @@ use std::convert::Infallible;
 use tokio::sync::watch;
 
 use crate::csi::report::api::ApiServer;
+use crate::csi::report::attempts::Attempts;
 use crate::csi::report::event_publisher::EventPublisher;
 use crate::csi::report::node_condition::NodeConditionKind;
 use crate::csi::report::node_snapshot::{NodeSnapshot, Severity, Subject};
-use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::transitions::{
     EventTarget, HEALTH_WITHDRAWN, StorageTransition, StorageTransitionKind, users,
 };
@@ -47,21 +47,8 @@ pub(crate) async fn remove_condition(
     timing: &ReportTiming,
     kind: &NodeConditionKind,
 ) -> Infallible {
-    let mut retry_delay = RetryDelay::new(timing, node);
-    let mut last_error = None;
-    while let Err(error) = api.remove_condition(kind).await {
-        let (why, retry_after) = error.into_message_and_delay();
-        if last_error.as_ref() != Some(&why) {
-            tracing::warn!(
-                node,
-                condition = kind.name,
-                error = why,
-                "the node condition cannot be removed; retrying"
-            );
-        }
-        last_error = Some(why);
-        tokio::time::sleep(retry_delay.next(retry_after)).await;
-    }
+    let mut attempts = Attempts::new(timing, node, kind.name);
+    attempts.until_success(|| api.remove_condition(kind)).await;
     tracing::info!(node, condition = kind.name, "the node condition is removed");
     std::future::pending().await
 }

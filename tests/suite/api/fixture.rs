@@ -559,6 +559,7 @@ pub fn node() -> NodeFacts {
         name: "node1".into(),
         kernel: "6.12.0".into(),
         boot_id: "b".into(),
+        machine_id: "m".into(),
         version: "0.1.0".into(),
         started: now(),
         limitations: Vec::new(),

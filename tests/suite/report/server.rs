@@ -54,6 +54,10 @@ pub struct State {
     pub conditions: Vec<Value>,
     /// The types of the conditions that each field manager has applied.
     owned: BTreeMap<String, Vec<Value>>,
+    /// The NodeStorage object; None: there is none.
+    pub storage: Option<Value>,
+    /// uid of the Node object.
+    pub node_uid: &'static str,
     /// The namespace of each claim, by name.
     pub claims: BTreeMap<String, String>,
     /// Faults for the next requests; the field below is for all requests.
@@ -165,6 +169,20 @@ impl Server {
             .cloned()
     }
 
+    /// The status of the NodeStorage object.
+    pub fn storage(&self) -> Option<Value> {
+        self.state().storage.as_ref()?.get("status").cloned()
+    }
+
+    /// Writes of the NodeStorage object's status that were answered with this code.
+    pub fn storage_writes(&self, code: u16) -> usize {
+        let state = self.state();
+        let writes = state.asked.iter().filter(|asked| {
+            asked.method == "PATCH" && asked.path.contains("nodestorages") && asked.code == code
+        });
+        writes.count()
+    }
+
     pub fn status(&self) -> Option<String> {
         Some(self.condition()?["status"].as_str()?.to_owned())
     }
@@ -264,7 +282,44 @@ impl State {
                 Some(namespace) => (200, volume(name, namespace)),
                 None => (404, failure(404, "NotFound", None)),
             },
+            (method, ["apis", "diskvitals.io", "v1alpha1", "nodestorages", rest @ ..]) => {
+                self.node_storage(method, rest, asked)
+            }
             _ => (404, failure(404, "NotFound", None)),
+        }
+    }
+
+    /// As the API server treats a custom resource with a status: its creation drops the status, and
+    /// a patch of the status changes nothing else.
+    fn node_storage(&mut self, method: &str, path: &[&str], asked: &Asked) -> (u16, Value) {
+        match (method, path) {
+            ("POST", []) if self.storage.is_some() => (409, failure(409, "AlreadyExists", None)),
+            ("POST", []) => {
+                if asked.body["metadata"] != json!({"name": NODE}) || asked.body["spec"] != json!({})
+                {
+                    return (422, failure(422, "Invalid", None));
+                }
+                let mut object = asked.body.clone();
+                object.as_object_mut().expect("an object").remove("status");
+                self.storage = Some(object.clone());
+                (201, object)
+            }
+            ("GET", [NODE]) => match &self.storage {
+                Some(object) => (200, object.clone()),
+                None => (404, failure(404, "NotFound", None)),
+            },
+            ("PATCH", [NODE, "status"]) if asked.kind == "application/merge-patch+json" => {
+                let Some(object) = &mut self.storage else {
+                    return (404, failure(404, "NotFound", None));
+                };
+                let keys = asked.body.as_object().expect("a patch").keys();
+                assert_eq!(keys.collect::<Vec<_>>(), ["status"]);
+                let object = object.as_object_mut().expect("an object");
+                let old = object.remove("status").unwrap_or_default();
+                object.insert("status".into(), merge(old, &asked.body["status"]));
+                (200, Value::Object(object.clone()))
+            }
+            _ => (405, failure(405, "MethodNotAllowed", None)),
         }
     }
 
@@ -327,9 +382,24 @@ impl State {
         let status = json!({"conditions": self.conditions});
         (
             200,
-            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": status}),
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "uid": self.node_uid}, "status": status}),
         )
     }
+}
+
+/// RFC 7386.
+fn merge(target: Value, patch: &Value) -> Value {
+    let Value::Object(patch) = patch else {
+        return patch.clone();
+    };
+    let mut target = target.as_object().cloned().unwrap_or_default();
+    for (key, value) in patch {
+        let old = target.remove(key).unwrap_or_default();
+        if !value.is_null() {
+            target.insert(key.clone(), merge(old, value));
+        }
+    }
+    Value::Object(target)
 }
 
 fn volume(name: &str, namespace: &str) -> Value {

@@ -11,11 +11,13 @@ const EVENTS: EnabledReports = EnabledReports {
     events: true,
     conditions: false,
     storage_failed: false,
+    storage: false,
 };
 const CONDITIONS: EnabledReports = EnabledReports {
     events: false,
     conditions: true,
     storage_failed: false,
+    storage: false,
 };
 
 fn status(code: u16, reason: &'static str) -> Fault {

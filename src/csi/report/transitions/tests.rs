@@ -44,6 +44,7 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
         pv_uses: vec![],
         state_reason: None,
         drives: vec![],
+        identity: Default::default(),
     };
     let pods = vec![PodRef {
         uid: "u1".into(),
@@ -62,6 +63,7 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
         is_pending: false,
         is_asleep: false,
         has_smart_data: true,
+        identity: Default::default(),
     };
     NodeSnapshot {
         health,
@@ -88,6 +90,9 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
         recently_cleared: Default::default(),
         causes: Default::default(),
         failures: None,
+        redundancy: Default::default(),
+        node: Default::default(),
+        stale: None,
     }
 }
 

@@ -1,0 +1,33 @@
+//! The objects of diskvitals in the Kubernetes API (group `diskvitals.io`, version `v1alpha1`):
+//! their names, fields and limits. The reporter writes them; `diskvitals-fleet` and the kubectl
+//! plugin read them.
+//!
+//! In: nothing. Out: plain data that serde reads and writes, and, with the feature `fleet`, the
+//! custom resource definitions. No client, no I/O.
+//!
+//! A field that a newer version adds is ignored by an older reader. An enum value that a reader
+//! does not know reads as `Unknown`, never as good.
+
+pub mod node_storage;
+
+#[cfg(feature = "fleet")]
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+#[cfg(feature = "fleet")]
+use kube::CustomResourceExt;
+
+/// API group of all kinds.
+pub const GROUP: &str = "diskvitals.io";
+/// Version of the group.
+pub const VERSION: &str = "v1alpha1";
+
+/// The custom resource definitions, as the chart installs them: Helm keeps them, and with them all
+/// objects, when the chart is removed.
+#[cfg(feature = "fleet")]
+pub fn definitions() -> Vec<CustomResourceDefinition> {
+    let mut definitions = vec![node_storage::NodeStorage::crd()];
+    for definition in &mut definitions {
+        definition.metadata.annotations =
+            Some([("helm.sh/resource-policy".to_owned(), "keep".to_owned())].into());
+    }
+    definitions
+}

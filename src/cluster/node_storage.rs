@@ -1,0 +1,320 @@
+//! `NodeStorage` (`nst`): the storage health of one node, written by the reporter of that node. The
+//! object has the Node's name.
+//!
+//! It holds deviations only: drives that are not good, volumes that are not healthy, mounts without
+//! a pod. No value in it changes by itself (temperatures, usage, counters), because each write
+//! costs the API server as much as a change. Lists have one writer and are replaced as a whole
+//! (`atomic`). A list that was cut says so in `truncated`: what is absent from a cut list, or from
+//! an object without a status, is unknown.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde::{Deserialize, Serialize};
+
+/// Limits of the lists, in entries.
+pub const MAX_DRIVE_IDS: usize = 512;
+pub const MAX_MODELS: usize = 16;
+pub const MAX_DRIVES: usize = 32;
+pub const MAX_VOLUMES: usize = 64;
+pub const MAX_STALE: usize = 32;
+/// Of one volume.
+pub const MAX_VOLUME_CONDITIONS: usize = 8;
+/// Longest message of a volume's condition, in bytes.
+pub const MAX_MESSAGE_LEN: usize = 256;
+/// Longest status as JSON, in bytes. Entries are dropped beyond it, the least severe first.
+pub const MAX_STATUS_LEN: usize = 32 * 1024;
+
+/// Condition: the daemon answers, and what the status says is what it says now.
+pub const DAEMON_REACHABLE: &str = "DaemonReachable";
+/// Condition: no mount of a deleted pod is left on the node.
+pub const ATTACHMENTS_CLEAN: &str = "AttachmentsClean";
+
+/// What the cluster asks of the node: nothing yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(kube::CustomResource, schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "fleet",
+    kube(
+        group = "diskvitals.io",
+        version = "v1alpha1",
+        kind = "NodeStorage",
+        plural = "nodestorages",
+        shortname = "nst",
+        category = "diskvitals",
+        status = "NodeStorageStatus",
+        printcolumn(
+            name = "Health",
+            type_ = "string",
+            json_path = ".status.health",
+            description = "Worst health of the node's drives and volumes"
+        ),
+        printcolumn(
+            name = "Drives",
+            type_ = "integer",
+            json_path = ".status.counts.drives"
+        ),
+        printcolumn(name = "Bad", type_ = "integer", json_path = ".status.counts.bad"),
+        printcolumn(
+            name = "Suspect",
+            type_ = "integer",
+            json_path = ".status.counts.suspect"
+        ),
+        printcolumn(
+            name = "Affected",
+            type_ = "integer",
+            json_path = ".status.counts.affected"
+        ),
+        printcolumn(name = "Stale", type_ = "integer", json_path = ".status.counts.stale"),
+        printcolumn(name = "Reported", type_ = "date", json_path = ".status.reportedAt"),
+        printcolumn(
+            name = "Age",
+            type_ = "date",
+            json_path = ".metadata.creationTimestamp"
+        ),
+        selectable = ".status.health"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStorageSpec {}
+
+/// What the node's daemon says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeStorageStatus {
+    /// uid of the Node object that this was reported for. Another uid under the same name is
+    /// another node.
+    #[serde(rename = "nodeUID", skip_serializing_if = "String::is_empty")]
+    pub node_uid: String,
+    /// /etc/machine-id of the host.
+    #[serde(rename = "machineID", skip_serializing_if = "String::is_empty")]
+    pub machine_id: String,
+    /// Boot id of the kernel (random(4)).
+    #[serde(rename = "bootID", skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub daemon_version: String,
+    /// When the reporter last wrote, by the node's clock. It is refreshed every 30 minutes without a
+    /// change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reported_at: Option<Time>,
+    /// Worst over drives and volumes; acknowledged findings and drives under maintenance do not
+    /// count.
+    pub health: Health,
+    pub counts: Counts,
+    /// Ids of all drives of the node, sorted.
+    #[serde(rename = "driveIDs")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_DRIVE_IDS)))]
+    pub drive_ids: Vec<String>,
+    /// All drives by model and firmware.
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_MODELS)))]
+    pub models: Vec<ModelCount>,
+    /// Drives that are not good, worst first. A sleeping drive without evidence is not listed.
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_DRIVES)))]
+    pub drives: Vec<DriveEntry>,
+    /// Volumes that are not healthy, worst first.
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_VOLUMES)))]
+    pub volumes: Vec<VolumeEntry>,
+    /// Mounts of pods that do not exist any more.
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_STALE)))]
+    pub stale: Vec<StaleEntry>,
+    pub truncated: Truncated,
+    /// `DaemonReachable`, `AttachmentsClean`.
+    #[cfg_attr(feature = "fleet", schemars(length(max = 8)))]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+pub enum Health {
+    Good,
+    Suspect,
+    Bad,
+    /// No evidence, or a value of a newer version.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl Health {
+    /// Ascending: good, unknown, suspect, bad.
+    pub fn severity(self) -> u8 {
+        match self {
+            Health::Good => 0,
+            Health::Unknown => 1,
+            Health::Suspect => 2,
+            Health::Bad => 3,
+        }
+    }
+}
+
+/// Numbers of drives and volumes. They are complete even where the lists are cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct Counts {
+    pub drives: u32,
+    pub bad: u32,
+    pub suspect: u32,
+    pub missing: u32,
+    pub volumes: u32,
+    /// Volumes that are not healthy.
+    pub affected: u32,
+    /// Mounts without a pod.
+    pub stale: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ModelCount {
+    pub model: String,
+    pub firmware: String,
+    /// `NVMe`, `ATA`, `SCSI` or another kind, as `diskvitals drives` prints it.
+    pub kind: String,
+    pub count: u32,
+}
+
+/// A drive that is not good.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct DriveEntry {
+    pub id: String,
+    /// Kernel name at the time of the report.
+    pub name: String,
+    pub model: String,
+    pub serial: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub enclosure: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub slot: String,
+    pub health: Health,
+    /// Reason of the worst finding (docs/findings.md); of a drive of unknown health why it is
+    /// unknown.
+    pub reason: String,
+    /// Since when the worst finding holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// A person has acknowledged the worst finding.
+    #[serde(skip_serializing_if = "is_false")]
+    pub acknowledged: bool,
+    /// The drive is under maintenance: its findings are shown and do not count.
+    #[serde(skip_serializing_if = "is_false")]
+    pub maintenance: bool,
+}
+
+/// A volume that is not healthy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeEntry {
+    /// Name of the CSI driver; empty: no CSI volume.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub driver: String,
+    /// Volume handle of a CSI volume, mount point of another one.
+    pub handle: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub persistent_volume: String,
+    pub health: Health,
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_VOLUME_CONDITIONS)))]
+    pub health_conditions: Vec<VolumeCondition>,
+    /// Ids of the drives below the volume.
+    #[serde(rename = "driveIDs")]
+    pub drive_ids: Vec<String>,
+    /// Redundancy below the volume still holds its data although a drive or array below it has a
+    /// problem. False where that is not known.
+    pub redundant: bool,
+    /// Since when the worst condition holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
+/// As in `PodStatus.volumeHealth` of Kubernetes 1.37.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeCondition {
+    pub status: VolumeStatus,
+    pub reason: String,
+    /// At most 256 bytes; shorter where the object would be too long. A new message alone is not
+    /// written.
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+pub enum VolumeStatus {
+    Degraded,
+    Inaccessible,
+    DataLoss,
+    /// A value of a newer version.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+/// A mount of a pod that does not exist any more.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct StaleEntry {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub driver: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub handle: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub persistent_volume: String,
+    #[serde(rename = "podUID", skip_serializing_if = "String::is_empty")]
+    pub pod_uid: String,
+    /// Mount point on the host.
+    pub path: String,
+    /// `Pod`, `Staging` or another role of a mount.
+    pub role: String,
+    /// When it was attached, or first observed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// Why it is stale, or why it cannot be removed.
+    pub reason: String,
+}
+
+/// Which lists are incomplete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct Truncated {
+    /// `driveIDs`, `models` or `drives`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub drives: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    pub volumes: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    pub stale: bool,
+}
+
+// serde passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_newer_version_wrote_reads_as_unknown_and_what_is_missing_too() {
+        let status: NodeStorageStatus = serde_json::from_value(serde_json::json!({
+            "health": "Excellent", "someField": {"a": 1},
+            "volumes": [{"handle": "v", "healthConditions": [{"status": "Tired", "reason": "A", "message": ""}]}],
+            "drives": [{"id": "a"}],
+        }))
+        .expect("a status");
+        assert_eq!(status.health, Health::Unknown);
+        assert_eq!(status.drives[0].health, Health::Unknown);
+        assert_eq!(
+            status.volumes[0].health_conditions[0].status,
+            VolumeStatus::Unknown
+        );
+        assert_eq!(NodeStorageStatus::default().health, Health::Unknown);
+    }
+}

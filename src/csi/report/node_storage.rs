@@ -1,0 +1,440 @@
+//! The status of the node's `NodeStorage` object, from the daemon's snapshot of the node.
+//!
+//! In: the view of the daemon and the last written status. Out: the wanted status within its limits,
+//! or nothing while it is unknown; whether two statuses differ enough for a write. No clock, no I/O.
+//!
+//! A drive that sleeps and has never answered, and a drive or volume whose first evidence is
+//! outstanding, is not a deviation by itself: it is listed as Unknown only when the evidence is
+//! overdue. Until then an Unknown that comes from it alone leaves the health as it was, because each
+//! start of a pod would be two writes otherwise.
+
+mod fit;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use crate::cluster::node_storage::{
+    ATTACHMENTS_CLEAN, Counts, DAEMON_REACHABLE, DriveEntry, Health, MAX_MESSAGE_LEN,
+    MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus, StaleEntry, Truncated, VolumeCondition,
+    VolumeEntry, VolumeStatus,
+};
+use crate::csi::health::HealthErrorType;
+use crate::csi::report::condition::ConditionStatus;
+use crate::csi::report::node_snapshot::{
+    Drive, Health as SnapshotHealth, Issue, NodeSnapshot, Subject, Volume,
+};
+use crate::csi::report::{DaemonView, Outage};
+
+/// Longest text of a drive: models and serials are shorter, a faulty drive's may not be.
+const MAX_NAME_LEN: usize = 128;
+/// Reason of the condition of a volume whose health is unknown.
+const HEALTH_UNKNOWN: &str = "HealthUnknown";
+
+/// What the status depends on besides the daemon.
+pub(crate) struct Context<'a> {
+    /// uid of the Node object.
+    pub node_uid: &'a str,
+    /// The last written status of this node.
+    pub last: Option<&'a NodeStorageStatus>,
+    /// Drives and volumes whose first evidence is overdue.
+    pub overdue: &'a BTreeSet<String>,
+    pub now: Timestamp,
+}
+
+/// `in_grace`: a possible outage of the daemon is not to be published yet.
+pub(crate) fn storage_status(
+    view: &DaemonView,
+    in_grace: bool,
+    context: &Context<'_>,
+) -> Option<NodeStorageStatus> {
+    match view.current(in_grace)? {
+        Ok(snapshot) => Some(from_snapshot(snapshot, context)),
+        Err(Outage { why, .. }) => {
+            let message = format!("diskvitalsd on this node does not answer: {why}");
+            Some(of_silent_daemon(context, &message))
+        }
+    }
+}
+
+/// The lists stay as they were last known, and nothing is called good. Without a last status no list
+/// is known.
+fn of_silent_daemon(context: &Context<'_>, message: &str) -> NodeStorageStatus {
+    let reason = "DaemonNotAnswering";
+    let known = context.last.cloned().unwrap_or_else(unknown_lists);
+    finish(
+        NodeStorageStatus {
+            health: Health::Unknown,
+            ..known
+        },
+        context,
+        [
+            (DAEMON_REACHABLE, ConditionStatus::False, reason, message),
+            (ATTACHMENTS_CLEAN, ConditionStatus::Unknown, reason, message),
+        ],
+    )
+}
+
+/// Reporting has ended on purpose: the lists would stay wrong for ever.
+pub(crate) fn withdrawn_status(context: &Context<'_>) -> NodeStorageStatus {
+    let (reason, message) = (
+        "Withdrawn",
+        "health is no longer reported: diskvitals was withdrawn from this node",
+    );
+    finish(
+        unknown_lists(),
+        context,
+        [
+            (DAEMON_REACHABLE, ConditionStatus::False, reason, message),
+            (ATTACHMENTS_CLEAN, ConditionStatus::Unknown, reason, message),
+        ],
+    )
+}
+
+fn unknown_lists() -> NodeStorageStatus {
+    NodeStorageStatus {
+        truncated: Truncated {
+            drives: true,
+            volumes: true,
+            stale: true,
+        },
+        ..NodeStorageStatus::default()
+    }
+}
+
+fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageStatus {
+    let worst = worst_issues(snapshot);
+    let drives: Vec<DriveEntry> = snapshot
+        .drives
+        .iter()
+        .filter(|(id, drive)| is_deviation(health(drive.health), drive.is_pending, id, context))
+        .map(|(id, drive)| drive_entry(id, drive, worst.get(&Subject::Drive(id.clone())).copied()))
+        .collect();
+    let volumes: Vec<VolumeEntry> = snapshot
+        .volumes
+        .iter()
+        .filter(|(id, volume)| is_deviation(volume_health(volume), volume.is_pending, id, context))
+        .map(|(id, volume)| {
+            let worst = worst.get(&Subject::Volume(id.clone())).copied();
+            volume_entry(id, volume, worst, snapshot)
+        })
+        .collect();
+    let stale: Vec<StaleEntry> = snapshot
+        .stale
+        .iter()
+        .flatten()
+        .map(|mount| StaleEntry {
+            driver: mount.driver.clone(),
+            handle: mount.handle.clone(),
+            persistent_volume: snapshot
+                .volumes
+                .get(&mount.volume)
+                .map(|volume| volume.identity.pv.clone())
+                .unwrap_or_default(),
+            pod_uid: mount.pod_uid.clone(),
+            path: mount.path.clone(),
+            role: mount.role.to_owned(),
+            since: mount.since.map(Time),
+            reason: truncated(&mount.why, MAX_MESSAGE_LEN),
+        })
+        .collect();
+    let of_health = |health| {
+        number(
+            snapshot
+                .drives
+                .values()
+                .filter(|it| it.health == health)
+                .count(),
+        )
+    };
+    let status = NodeStorageStatus {
+        machine_id: snapshot.node.machine_id.clone(),
+        boot_id: snapshot.node.boot_id.clone(),
+        daemon_version: snapshot.node.version.clone(),
+        health: node_health(snapshot, context),
+        counts: Counts {
+            drives: number(snapshot.drives.len()),
+            bad: of_health(SnapshotHealth::Bad),
+            suspect: of_health(SnapshotHealth::Suspect),
+            missing: number(
+                snapshot
+                    .drives
+                    .values()
+                    .filter(|drive| drive.identity.is_missing)
+                    .count(),
+            ),
+            volumes: number(snapshot.volumes.len()),
+            affected: number(volumes.len()),
+            stale: number(stale.len()),
+        },
+        drive_ids: snapshot.drives.keys().cloned().collect(),
+        models: models(snapshot),
+        drives,
+        volumes,
+        stale,
+        truncated: Truncated {
+            stale: snapshot.stale.is_none(),
+            ..Truncated::default()
+        },
+        ..NodeStorageStatus::default()
+    };
+    let clean = attachments_clean(snapshot);
+    finish(
+        status,
+        context,
+        [
+            (
+                DAEMON_REACHABLE,
+                ConditionStatus::True,
+                "DaemonAnswering",
+                "diskvitalsd answers, and what is listed is what it says",
+            ),
+            (ATTACHMENTS_CLEAN, clean.0, clean.1, &clean.2),
+        ],
+    )
+}
+
+/// Adds what does not depend on the daemon, and makes the lists fit.
+fn finish(
+    mut status: NodeStorageStatus,
+    context: &Context<'_>,
+    conditions: [(&str, ConditionStatus, &str, &str); 2],
+) -> NodeStorageStatus {
+    context.node_uid.clone_into(&mut status.node_uid);
+    status.reported_at = Some(Time(context.now));
+    status.conditions = conditions
+        .into_iter()
+        .map(|(kind, state, reason, message)| {
+            let last = context.last.iter().flat_map(|last| &last.conditions);
+            let since = last
+                .filter(|last| last.type_ == kind && last.status == state.name())
+                .map(|last| last.last_transition_time.0.min(context.now))
+                .next();
+            Condition {
+                type_: kind.to_owned(),
+                status: state.name().to_owned(),
+                reason: reason.to_owned(),
+                message: truncated(message, MAX_MESSAGE_LEN),
+                last_transition_time: Time(since.unwrap_or(context.now)),
+                observed_generation: None,
+            }
+        })
+        .collect();
+    fit::fit(status)
+}
+
+/// Clean only by proof.
+fn attachments_clean(snapshot: &NodeSnapshot) -> (ConditionStatus, &'static str, String) {
+    let unknown = |reason, why: &str| (ConditionStatus::Unknown, reason, why.to_owned());
+    if let Some(why) = &snapshot.node.kubelet_unreadable {
+        return unknown("KubeletFolderUnreadable", why);
+    }
+    if snapshot.node.boot_id.is_empty() {
+        return unknown(
+            "BootUnknown",
+            "diskvitalsd does not know the kernel's boot id",
+        );
+    }
+    match snapshot.stale.as_deref() {
+        None => unknown(
+            "AttachmentsUnknown",
+            "diskvitalsd does not list the node's attachments",
+        ),
+        Some([]) => (
+            ConditionStatus::True,
+            "NothingStale",
+            "no mount of a deleted pod is left".to_owned(),
+        ),
+        Some(stale) => (
+            ConditionStatus::False,
+            "StaleAttachments",
+            format!("mounts of deleted pods: {}", stale.len()),
+        ),
+    }
+}
+
+fn node_health(snapshot: &NodeSnapshot, context: &Context<'_>) -> Health {
+    let now = health(snapshot.health);
+    let mut pending = snapshot.pending().peekable();
+    let waits = pending.peek().is_some() && pending.all(|id| !context.overdue.contains(id));
+    let is_unknown = |health: SnapshotHealth, pending: bool, counts: bool| {
+        health == SnapshotHealth::Unknown && !pending && counts
+    };
+    let others = snapshot
+        .drives
+        .values()
+        .any(|it| is_unknown(it.health, it.is_pending, !it.maintenance))
+        || snapshot
+            .volumes
+            .values()
+            .any(|it| is_unknown(it.health, it.is_pending, true));
+    match context.last {
+        Some(last) if now == Health::Unknown && waits && !others => last.health,
+        _ => now,
+    }
+}
+
+fn is_deviation(health: Health, is_pending: bool, id: &str, context: &Context<'_>) -> bool {
+    health != Health::Good
+        && (health != Health::Unknown || !is_pending || context.overdue.contains(id))
+}
+
+/// The worst adverse issue of each subject.
+fn worst_issues(snapshot: &NodeSnapshot) -> BTreeMap<Subject, &Issue> {
+    let mut worst = BTreeMap::new();
+    for (_, issue) in snapshot.adverse() {
+        worst.entry(issue.subject.clone()).or_insert(issue);
+    }
+    worst
+}
+
+fn drive_entry(id: &str, drive: &Drive, worst: Option<&Issue>) -> DriveEntry {
+    let identity = &drive.identity;
+    let name = |text: &str| truncated(text, MAX_NAME_LEN);
+    DriveEntry {
+        id: id.to_owned(),
+        name: name(&identity.kernel_name),
+        model: name(&identity.model),
+        serial: name(&identity.serial),
+        enclosure: name(&identity.enclosure),
+        slot: name(&identity.slot),
+        health: health(drive.health),
+        reason: worst.map_or_else(
+            || truncated(&drive.why, MAX_MESSAGE_LEN),
+            |issue| truncated(&issue.reason, MAX_MESSAGE_LEN),
+        ),
+        since: worst.and_then(|issue| issue.since).map(Time),
+        acknowledged: worst.is_some_and(|issue| issue.acknowledged),
+        maintenance: drive.maintenance,
+    }
+}
+
+fn volume_entry(
+    id: &str,
+    volume: &Volume,
+    worst: Option<&Issue>,
+    snapshot: &NodeSnapshot,
+) -> VolumeEntry {
+    let identity = &volume.identity;
+    let health = volume_health(volume);
+    let mut conditions: Vec<VolumeCondition> = identity
+        .statuses
+        .iter()
+        .map(|status| VolumeCondition {
+            status: match status.status {
+                HealthErrorType::Degraded => VolumeStatus::Degraded,
+                HealthErrorType::Inaccessible => VolumeStatus::Inaccessible,
+                HealthErrorType::DataLoss => VolumeStatus::DataLoss,
+            },
+            reason: status.reason.clone(),
+            message: truncated(&status.message, MAX_MESSAGE_LEN),
+        })
+        .take(MAX_VOLUME_CONDITIONS)
+        .collect();
+    if health == Health::Unknown {
+        conditions = vec![VolumeCondition {
+            status: VolumeStatus::Unknown,
+            reason: HEALTH_UNKNOWN.to_owned(),
+            message: truncated(&volume.why, MAX_MESSAGE_LEN),
+        }];
+    }
+    VolumeEntry {
+        driver: identity.driver.clone(),
+        handle: identity.handle.clone(),
+        persistent_volume: identity.pv.clone(),
+        health,
+        health_conditions: conditions,
+        drive_ids: volume.drives.clone(),
+        redundant: snapshot.is_redundant(id),
+        since: worst.and_then(|issue| issue.since).map(Time),
+    }
+}
+
+/// A state that is abnormal without a finding makes a volume unhealthy too.
+fn volume_health(volume: &Volume) -> Health {
+    let statuses = volume.identity.statuses.iter();
+    let by_status = statuses.map(|status| match status.status {
+        HealthErrorType::Degraded => Health::Suspect,
+        HealthErrorType::Inaccessible | HealthErrorType::DataLoss => Health::Bad,
+    });
+    by_status
+        .chain([health(volume.health)])
+        .max_by_key(|health| health.severity())
+        .unwrap_or_default()
+}
+
+fn models(snapshot: &NodeSnapshot) -> Vec<ModelCount> {
+    let mut numbers: BTreeMap<[String; 3], u32> = BTreeMap::new();
+    for drive in snapshot.drives.values() {
+        let it = &drive.identity;
+        let key = [&it.model, &it.firmware, &it.kind].map(|text| truncated(text, MAX_NAME_LEN));
+        *numbers.entry(key).or_default() += 1;
+    }
+    let mut models: Vec<ModelCount> = numbers
+        .into_iter()
+        .map(|([model, firmware, kind], count)| ModelCount {
+            model,
+            firmware,
+            kind,
+            count,
+        })
+        .collect();
+    // Stable: equal numbers stay in the order of their names.
+    models.sort_by_key(|model| std::cmp::Reverse(model.count));
+    models
+}
+
+/// Whether two statuses say the same, so that writing the second would cost the API server as much
+/// as a change and tell nobody anything: messages, times, kernel names and the number of volumes are
+/// no change.
+pub(crate) fn says_the_same(a: &NodeStorageStatus, b: &NodeStorageStatus) -> bool {
+    essence(a) == essence(b)
+}
+
+fn essence(status: &NodeStorageStatus) -> NodeStorageStatus {
+    let mut status = status.clone();
+    status.reported_at = None;
+    status.counts.volumes = 0;
+    for drive in &mut status.drives {
+        (drive.name, drive.since) = (String::new(), None);
+        if drive.health == Health::Unknown {
+            // Text, with numbers.
+            drive.reason = String::new();
+        }
+    }
+    for volume in &mut status.volumes {
+        volume.since = None;
+        for condition in &mut volume.health_conditions {
+            condition.message = String::new();
+        }
+    }
+    for mount in &mut status.stale {
+        (mount.since, mount.reason) = (None, String::new());
+    }
+    for condition in &mut status.conditions {
+        condition.message = String::new();
+        condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
+    }
+    status
+}
+
+fn health(health: SnapshotHealth) -> Health {
+    match health {
+        SnapshotHealth::Good => Health::Good,
+        SnapshotHealth::Suspect => Health::Suspect,
+        SnapshotHealth::Bad => Health::Bad,
+        SnapshotHealth::Unknown => Health::Unknown,
+    }
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn truncated(text: &str, len: usize) -> String {
+    text[..text.floor_char_boundary(len)].to_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,422 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tokio::time::Instant;
+
+use super::*;
+use crate::cluster::node_storage::{
+    MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_STALE, MAX_STATUS_LEN, MAX_VOLUMES,
+};
+use crate::csi::health::HealthStatus;
+use crate::csi::report::node_snapshot::{Severity, StaleMount};
+use crate::csi::report::transitions::tests::{at, drive, issue, snapshot};
+
+const NONE: &BTreeSet<String> = &BTreeSet::new();
+
+fn context<'a>(last: Option<&'a NodeStorageStatus>, overdue: &'a BTreeSet<String>) -> Context<'a> {
+    Context {
+        node_uid: "uid-1",
+        last,
+        overdue,
+        now: at(500),
+    }
+}
+
+fn view(snapshot: &NodeSnapshot) -> DaemonView {
+    DaemonView {
+        snapshot: Some(Arc::new(snapshot.clone())),
+        outage: None,
+    }
+}
+
+fn status(snapshot: &NodeSnapshot) -> NodeStorageStatus {
+    storage_status(&view(snapshot), false, &context(None, NONE)).expect("a status")
+}
+
+/// A node with a readable kubelet's folder and nothing stale.
+fn clean() -> NodeSnapshot {
+    let mut snapshot = snapshot(&[]);
+    snapshot.node.boot_id = "boot".into();
+    snapshot.stale = Some(vec![]);
+    snapshot
+}
+
+/// Its drive is bad, and so is the volume on it.
+fn failing() -> NodeSnapshot {
+    let mut failing = clean();
+    failing.health = SnapshotHealth::Bad;
+    let mut since = issue(drive("d1"), Severity::Bad);
+    since.since = Some(at(100));
+    failing.issues.insert("a".into(), since);
+    let bad = failing.drives.get_mut("d1").expect("there");
+    bad.health = SnapshotHealth::Bad;
+    bad.identity.serial = "S1".into();
+    bad.identity.slot = "12".into();
+    let volume = failing.volumes.get_mut("v1").expect("there");
+    volume.health = SnapshotHealth::Bad;
+    volume.identity.driver = "csi.example.com".into();
+    volume.identity.handle = "h1".into();
+    volume.identity.pv = "pv1".into();
+    volume.identity.statuses = vec![HealthStatus {
+        status: HealthErrorType::Inaccessible,
+        reason: "DriveMissing".into(),
+        message: "drive sda is gone for 3 s".into(),
+    }];
+    failing
+}
+
+fn state<'a>(status: &'a NodeStorageStatus, kind: &str) -> (&'a str, &'a str) {
+    let mut conditions = status.conditions.iter();
+    let condition = conditions.find(|it| it.type_ == kind).expect("a condition");
+    (&condition.status, &condition.reason)
+}
+
+#[test]
+fn a_healthy_node_lists_its_drive_ids_and_no_deviation() {
+    let status = status(&clean());
+    assert_eq!(status.health, Health::Good);
+    assert_eq!(status.drive_ids, ["d1"]);
+    assert_eq!(
+        (
+            status.drives.len(),
+            status.volumes.len(),
+            status.stale.len()
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(status.truncated, Truncated::default());
+    assert_eq!(
+        state(&status, DAEMON_REACHABLE),
+        ("True", "DaemonAnswering")
+    );
+    assert_eq!(state(&status, ATTACHMENTS_CLEAN), ("True", "NothingStale"));
+    assert_eq!(
+        (status.node_uid.as_str(), status.boot_id.as_str()),
+        ("uid-1", "boot")
+    );
+}
+
+#[test]
+fn a_failing_drive_is_listed_with_serial_slot_and_reason_and_its_volume_with_its_conditions() {
+    let status = status(&failing());
+    assert_eq!(status.health, Health::Bad);
+    let listed = &status.drives[0];
+    assert_eq!(
+        (
+            listed.id.as_str(),
+            listed.serial.as_str(),
+            listed.slot.as_str()
+        ),
+        ("d1", "S1", "12")
+    );
+    assert_eq!(
+        (
+            listed.health,
+            listed.reason.as_str(),
+            listed.since.as_ref().map(|it| it.0)
+        ),
+        (Health::Bad, "SmartFailing", Some(at(100)))
+    );
+    let volume = &status.volumes[0];
+    assert_eq!(
+        (
+            volume.handle.as_str(),
+            volume.persistent_volume.as_str(),
+            volume.health
+        ),
+        ("h1", "pv1", Health::Bad)
+    );
+    assert_eq!(
+        volume.health_conditions[0].status,
+        VolumeStatus::Inaccessible
+    );
+    assert_eq!(volume.drive_ids, ["d1"]);
+    assert_eq!((status.counts.bad, status.counts.affected), (1, 1));
+}
+
+#[test]
+fn redundancy_needs_a_cause_below_the_volume_and_every_one_of_them_covered() {
+    let mut snapshot = failing();
+    let redundant = |snapshot: &NodeSnapshot| status(snapshot).volumes[0].redundant;
+    assert!(!redundant(&snapshot), "nothing is known");
+    let covered = |is| vec![("v1".to_owned(), is)];
+    snapshot.redundancy.insert("drive:d1".into(), covered(true));
+    assert!(redundant(&snapshot));
+    snapshot
+        .redundancy
+        .insert("drive:d2".into(), covered(false));
+    assert!(!redundant(&snapshot));
+}
+
+#[test]
+fn a_message_a_time_and_a_number_of_volumes_are_no_reason_to_write_and_a_reason_is() {
+    let before = status(&failing());
+    let mut later = failing();
+    let volume = later.volumes.get_mut("v1").expect("there");
+    volume.identity.statuses[0].message = "drive sda is gone for 4 s".into();
+    let another = later.volumes["fs:root"].clone();
+    later.volumes.insert("fs:new".into(), another);
+    let mut after = status(&later);
+    after.reported_at = Some(Time(at(9999)));
+    assert!(says_the_same(&before, &after));
+    let volume = later.volumes.get_mut("v1").expect("there");
+    volume.identity.statuses[0].reason = "NotMounted".into();
+    assert!(!says_the_same(&before, &status(&later)));
+    assert!(!says_the_same(&before, &status(&clean())));
+}
+
+#[test]
+fn an_absent_daemon_keeps_the_last_lists_and_nothing_is_good() {
+    let last = status(&failing());
+    let silent = DaemonView {
+        snapshot: Some(Arc::new(clean())),
+        outage: Some(Outage {
+            since: Instant::now(),
+            why: "gone".into(),
+        }),
+    };
+    assert_eq!(
+        storage_status(&silent, true, &context(Some(&last), NONE)),
+        None
+    );
+    let away = storage_status(&silent, false, &context(Some(&last), NONE)).expect("a status");
+    assert_eq!(away.health, Health::Unknown);
+    assert_eq!((&away.drives, &away.volumes), (&last.drives, &last.volumes));
+    assert_eq!(
+        state(&away, DAEMON_REACHABLE),
+        ("False", "DaemonNotAnswering")
+    );
+    assert_eq!(state(&away, ATTACHMENTS_CLEAN).0, "Unknown");
+    // Without a last status no list is called empty.
+    let unknown = storage_status(&silent, false, &context(None, NONE)).expect("a status");
+    assert_eq!(unknown.truncated, unknown_lists().truncated);
+    assert_eq!(unknown.health, Health::Unknown);
+}
+
+#[test]
+fn a_withdrawn_status_claims_nothing() {
+    let last = status(&failing());
+    let status = withdrawn_status(&context(Some(&last), NONE));
+    assert_eq!(status.health, Health::Unknown);
+    assert!(status.drives.is_empty() && status.truncated == unknown_lists().truncated);
+    assert_eq!(state(&status, DAEMON_REACHABLE), ("False", "Withdrawn"));
+}
+
+#[test]
+fn attachments_are_clean_by_proof_only() {
+    let of = |change: &dyn Fn(&mut NodeSnapshot)| {
+        let mut snapshot = clean();
+        change(&mut snapshot);
+        let status = status(&snapshot);
+        let (state, reason) = state(&status, ATTACHMENTS_CLEAN);
+        (state.to_owned(), reason.to_owned())
+    };
+    let is = |state: &str, reason: &str| (state.to_owned(), reason.to_owned());
+    assert_eq!(
+        of(&|it| it.node.kubelet_unreadable = Some("EIO".into())),
+        is("Unknown", "KubeletFolderUnreadable")
+    );
+    assert_eq!(
+        of(&|it| it.stale = None),
+        is("Unknown", "AttachmentsUnknown")
+    );
+    assert_eq!(
+        of(&|it| it.node.boot_id.clear()),
+        is("Unknown", "BootUnknown")
+    );
+    let mount = StaleMount {
+        path: "/var/lib/kubelet/pods/u/mount".into(),
+        ..StaleMount::default()
+    };
+    assert_eq!(
+        of(&|it| it.stale = Some(vec![mount.clone()])),
+        is("False", "StaleAttachments")
+    );
+    let mut unknown = clean();
+    unknown.stale = None;
+    assert!(status(&unknown).truncated.stale);
+}
+
+#[test]
+fn a_new_volume_changes_nothing_until_its_first_evidence_is_overdue() {
+    let last = status(&clean());
+    let mut starting = clean();
+    starting.health = SnapshotHealth::Unknown;
+    let mut volume = starting.volumes["v1"].clone();
+    volume.health = SnapshotHealth::Unknown;
+    volume.is_pending = true;
+    starting.volumes.insert("v2".into(), volume);
+    let now = storage_status(&view(&starting), false, &context(Some(&last), NONE)).expect("one");
+    assert!(says_the_same(&last, &now), "{now:#?}");
+    let overdue = BTreeSet::from(["v2".to_owned()]);
+    let late =
+        storage_status(&view(&starting), false, &context(Some(&last), &overdue)).expect("one");
+    assert_eq!((late.health, late.volumes.len()), (Health::Unknown, 1));
+    assert_eq!(late.volumes[0].health_conditions[0].reason, HEALTH_UNKNOWN);
+    // Another drive of unknown health is not hidden by what is pending.
+    let drive = starting.drives.get_mut("d1").expect("there");
+    drive.health = SnapshotHealth::Unknown;
+    let blind = storage_status(&view(&starting), false, &context(Some(&last), NONE)).expect("one");
+    assert_eq!((blind.health, blind.drives.len()), (Health::Unknown, 1));
+}
+
+#[test]
+fn a_drive_that_sleeps_is_no_deviation_and_keeps_its_id() {
+    let mut asleep = clean();
+    let drive = asleep.drives.get_mut("d1").expect("there");
+    drive.health = SnapshotHealth::Unknown;
+    (drive.is_pending, drive.is_asleep) = (true, true);
+    let status = status(&asleep);
+    assert_eq!((status.health, status.drives.len()), (Health::Good, 0));
+    assert_eq!(status.drive_ids, ["d1"]);
+}
+
+#[test]
+fn the_transition_time_of_a_condition_changes_only_with_its_status() {
+    let mut last = status(&clean());
+    for condition in &mut last.conditions {
+        condition.last_transition_time = Time(at(10));
+    }
+    let again = storage_status(&view(&clean()), false, &context(Some(&last), NONE)).expect("one");
+    let mut times = again.conditions.iter().map(|it| it.last_transition_time.0);
+    assert!(times.all(|time| time == at(10)));
+    let withdrawn = withdrawn_status(&context(Some(&last), NONE));
+    let mut times = withdrawn
+        .conditions
+        .iter()
+        .map(|it| it.last_transition_time.0);
+    assert!(times.all(|time| time == at(500)));
+}
+
+#[test]
+fn a_worst_case_of_long_names_is_within_the_limits_and_keeps_all_bad_drives() {
+    let status = fit::fit(worst_case());
+    assert!(fit::json_len(&status) <= MAX_STATUS_LEN);
+    assert_eq!(status.drives.len(), MAX_DRIVES);
+    assert!(
+        status
+            .drives
+            .iter()
+            .all(|drive| drive.health == Health::Bad)
+    );
+    assert!(status.truncated.drives && status.truncated.volumes && status.truncated.stale);
+}
+
+/// Everything at its limit or above, with names of 300 characters.
+fn worst_case() -> NodeStorageStatus {
+    let name = |prefix: &str, number: usize| format!("{prefix}{number:04}{}", "n".repeat(290));
+    NodeStorageStatus {
+        node_uid: "uid".into(),
+        drive_ids: (0..600)
+            .map(|number| format!("naa.5000c500{number:08}"))
+            .collect(),
+        models: (0..20)
+            .map(|number| ModelCount {
+                model: name("m", number),
+                ..ModelCount::default()
+            })
+            .collect(),
+        drives: (0..80)
+            .map(|number| DriveEntry {
+                id: format!("naa.5000c500{number:08}"),
+                health: if number % 2 == 0 {
+                    Health::Bad
+                } else {
+                    Health::Suspect
+                },
+                reason: "SmartFailing".into(),
+                ..DriveEntry::default()
+            })
+            .collect(),
+        volumes: (0..100)
+            .map(|number| VolumeEntry {
+                handle: name("h", number),
+                persistent_volume: name("p", number),
+                health: Health::Bad,
+                health_conditions: vec![
+                    VolumeCondition {
+                        status: VolumeStatus::DataLoss,
+                        reason: "DriveFailing".into(),
+                        message: "m".repeat(256),
+                    };
+                    MAX_VOLUME_CONDITIONS
+                ],
+                ..VolumeEntry::default()
+            })
+            .collect(),
+        stale: (0..50)
+            .map(|number| StaleEntry {
+                path: name("/p", number),
+                ..StaleEntry::default()
+            })
+            .collect(),
+        ..NodeStorageStatus::default()
+    }
+}
+
+fn any_health() -> impl Strategy<Value = Health> {
+    prop_oneof![
+        Just(Health::Suspect),
+        Just(Health::Bad),
+        Just(Health::Unknown)
+    ]
+}
+
+prop_compose! {
+    fn any_status()(
+        drives in prop::collection::vec((any_health(), "[a-z\u{e4}\"\\\\]{0,300}"), 0..60),
+        volumes in prop::collection::vec((any_health(), "\\PC{0,200}", 0_usize..8, "\\PC{0,200}"), 0..90),
+        stale in prop::collection::vec(0_usize..3000, 0..40),
+        ids in 0_usize..600,
+    ) -> NodeStorageStatus {
+        NodeStorageStatus {
+            drive_ids: (0..ids).map(|number| format!("naa.5000c500{number:08}")).collect(),
+            drives: drives.into_iter().enumerate().map(|(number, (health, text))| DriveEntry {
+                id: format!("d{number}"), serial: text, health, ..DriveEntry::default()
+            }).collect(),
+            volumes: volumes.into_iter().enumerate().map(|(number, (health, handle, count, text))| VolumeEntry {
+                driver: format!("{number}"),
+                handle,
+                health,
+                health_conditions: (0..count).map(|_| VolumeCondition {
+                    message: truncated(&text, MAX_MESSAGE_LEN), ..VolumeCondition::default()
+                }).collect(),
+                ..VolumeEntry::default()
+            }).collect(),
+            stale: stale.into_iter().enumerate().map(|(number, len)| StaleEntry {
+                path: format!("/{number}{}", "p".repeat(len)), ..StaleEntry::default()
+            }).collect(),
+            ..NodeStorageStatus::default()
+        }
+    }
+}
+
+/// What was dropped is not worse than what was kept, and a list without the flag has lost nothing.
+fn assert_kept(before: &[Health], after: &[Health], truncated: bool) -> Result<(), TestCaseError> {
+    let mut sorted = before.to_vec();
+    sorted.sort_by_key(|health| std::cmp::Reverse(health.severity()));
+    prop_assert_eq!(&sorted[..after.len()], after);
+    prop_assert!(truncated || after.len() == before.len());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn no_status_is_over_a_limit_and_what_is_dropped_is_flagged_and_not_worse(full in any_status()) {
+        let fitted = fit::fit(full.clone());
+        prop_assert!(fit::json_len(&fitted) <= MAX_STATUS_LEN);
+        prop_assert!(fitted.drives.len() <= MAX_DRIVES && fitted.volumes.len() <= MAX_VOLUMES);
+        prop_assert!(fitted.stale.len() <= MAX_STALE && fitted.drive_ids.len() <= MAX_DRIVE_IDS);
+        prop_assert!(fitted.models.len() <= MAX_MODELS);
+        let of = |status: &NodeStorageStatus| status.drives.iter().map(|it| it.health).collect::<Vec<_>>();
+        assert_kept(&of(&full), &of(&fitted), fitted.truncated.drives)?;
+        let of = |status: &NodeStorageStatus| status.volumes.iter().map(|it| it.health).collect::<Vec<_>>();
+        assert_kept(&of(&full), &of(&fitted), fitted.truncated.volumes)?;
+        prop_assert!(fitted.truncated.stale || fitted.stale.len() == full.stale.len());
+        prop_assert!(fitted.truncated.drives || fitted.drive_ids.len() == full.drive_ids.len());
+        // A second time changes nothing, so that a kept list of an absent daemon stays as it is.
+        prop_assert_eq!(&fit::fit(fitted.clone()), &fitted);
+        prop_assert!(says_the_same(&fitted, &fit::fit(full)));
+    }
+}

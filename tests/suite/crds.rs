@@ -1,0 +1,52 @@
+//! The chart's copies of the custom resource definitions. `DISKVITALS_WRITE_CRDS=1 cargo test --test
+//! suite crds` writes them anew from the types; read the difference before committing it.
+
+use std::path::Path;
+
+use diskvitals::cluster::definitions;
+
+#[test]
+fn the_charts_definitions_are_those_of_the_types() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("helm/diskvitals/files/crds");
+    let is_writing = std::env::var_os("DISKVITALS_WRITE_CRDS").is_some();
+    let mut names = Vec::new();
+    for definition in definitions() {
+        let name = format!("{}.json", definition.spec.names.plural);
+        let path = folder.join(&name);
+        names.push(name);
+        let json = serde_json::to_string_pretty(&definition).expect("plain data") + "\n";
+        if is_writing {
+            std::fs::create_dir_all(&folder).expect("a folder");
+            std::fs::write(&path, &json).expect("written");
+        }
+        let copy = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            copy == json,
+            "{} is not what the types say: DISKVITALS_WRITE_CRDS=1 cargo test --test suite crds",
+            path.display()
+        );
+    }
+    let entries = std::fs::read_dir(&folder).expect("the chart's folder");
+    let mut files: Vec<String> = entries
+        .map(|entry| entry.expect("readable").file_name().into_string().expect("text"))
+        .collect();
+    files.sort();
+    names.sort();
+    assert_eq!(files, names, "a definition without a type");
+}
+
+#[test]
+fn an_uninstallation_keeps_the_objects_and_each_list_has_a_limit() {
+    let [definition] = <[_; 1]>::try_from(definitions()).expect("one definition");
+    let annotations = definition.metadata.annotations.expect("annotations");
+    assert_eq!(annotations["helm.sh/resource-policy"], "keep");
+    let version = &definition.spec.versions[0];
+    assert!(version.subresources.as_ref().is_some_and(|it| it.status.is_some()));
+    let fields = version.selectable_fields.as_ref().expect("selectable");
+    assert_eq!(fields[0].json_path, ".status.health");
+    let schema = serde_json::to_value(&version.schema).expect("plain data");
+    let status = &schema["openAPIV3Schema"]["properties"]["status"]["properties"];
+    for list in ["driveIDs", "models", "drives", "volumes", "stale", "conditions"] {
+        assert!(status[list]["maxItems"].is_number(), "{list}: {}", status[list]);
+    }
+}
