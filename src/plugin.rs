@@ -411,3 +411,6 @@ async fn attachments(
         texts.collect::<Vec<_>>().join("\n")
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,9 +7,6 @@ pub(crate) mod drives;
 pub(crate) mod fence;
 pub(crate) mod nodes;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;

@@ -2,7 +2,7 @@
 
 mod daemon;
 mod process;
-mod server;
+pub mod server;
 mod trouble;
 
 use std::path::PathBuf;

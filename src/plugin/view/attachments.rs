@@ -127,6 +127,9 @@ fn claim_of(subject: &Subject, gaps: &mut Vec<Gap>) -> String {
             "{} (the volume does not name it)",
             name(&claim.namespace, &claim.name)
         ),
+        (Ok(Some(claim)), _) if claim.deleting.is_some() => {
+            format!("{} (being deleted)", name(&claim.namespace, &claim.name))
+        }
         (Ok(Some(claim)), _) => name(&claim.namespace, &claim.name),
     }
 }

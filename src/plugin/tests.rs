@@ -2,15 +2,21 @@
 
 use serde_json::{Value, json};
 
-use super::attachments::Subject;
-use super::claims::Named;
-use super::nodes::nodes;
-use super::*;
+use std::collections::BTreeMap;
+
 use crate::cli::render::status::Verdict;
 use crate::cli::screen::Screen;
 use crate::cli::screen::tests::screen;
-use crate::plugin::objects::{AttachmentRecord, ClaimRecord, VolumeRecord};
+use crate::cluster::node_storage::Health;
+use crate::plugin::objects::{
+    AttachmentRecord, ClaimRecord, NodeRecord, PodRecord, StorageRecord, VolumeRecord,
+};
 use crate::plugin::render::overview::Overview;
+use crate::plugin::view::attachments::{self, Subject};
+use crate::plugin::view::claims::{self, Named};
+use crate::plugin::view::fence::{fences, reach};
+use crate::plugin::view::nodes::nodes;
+use crate::plugin::view::{Base, Read, drives};
 use crate::plugin::{render, summarize};
 
 /// The screen's now is 2026-03-01 12:00.
@@ -134,8 +140,6 @@ fn judged(storage: Value, node: NodeRecord) -> (Health, String) {
     (views[0].health, views[0].report.why())
 }
 
-use crate::cluster::node_storage::Health;
-
 #[test]
 fn the_screen_has_the_dying_drive_the_silent_node_and_the_stale_mount() {
     let storages = vec![
@@ -172,16 +176,13 @@ fn a_cluster_of_good_nodes_is_good_and_nothing_else_is_said() {
 
 #[test]
 fn a_node_that_never_reported_is_unknown() {
-    let mut base = base(
-        vec![report("node-3", json!({}))],
-        vec![node("node-3", "True"), node("node-4", "True")],
-    );
-    assert_eq!(overview(&base, &named()).verdict(), Verdict::Unknown);
-    base.nodes = Err("403 forbidden".into());
-    let without_nodes = overview(&base, &named());
-    assert_eq!(without_nodes.verdict(), Verdict::Unknown);
-    assert!(shown(&base, &named()).contains("at least 1 node"));
-    let nobody = super::tests::base(Vec::new(), Vec::new());
+    let nodes = vec![node("node-3", "True"), node("node-4", "True")];
+    let mut some = base(vec![report("node-3", json!({}))], nodes);
+    assert_eq!(overview(&some, &named()).verdict(), Verdict::Unknown);
+    some.nodes = Err("403 forbidden".into());
+    assert_eq!(overview(&some, &named()).verdict(), Verdict::Unknown);
+    assert!(shown(&some, &named()).contains("at least 1 node"));
+    let nobody = base(Vec::new(), Vec::new());
     assert_eq!(overview(&nobody, &named()).verdict(), Verdict::Unknown);
 }
 
@@ -495,7 +496,6 @@ fn what_was_not_seen_of_attachments_is_said() {
 
 #[test]
 fn who_fences_a_second_writer() {
-    use super::fence::{fences, reach};
     let nodes = Ok([("node-1".to_owned(), node("node-1", "True"))].into());
     let told = |more: Value, needs: Read<Option<bool>>| {
         let volume = volume(more);
@@ -545,4 +545,14 @@ fn long_and_hostile_names_neither_control_the_terminal_nor_break_the_table() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn temporary_crd() {
+    let all = crate::cluster::definitions();
+    std::fs::write(
+        "/tmp/plugin-crd.json",
+        serde_json::to_string(&all[0]).unwrap(),
+    )
+    .unwrap();
 }
