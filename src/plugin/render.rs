@@ -315,8 +315,8 @@ pub(crate) fn silent_gap(silent: &[(&str, &Report)]) -> Option<Gap> {
     let names: Vec<&str> = silent.iter().map(|(name, _)| *name).collect();
     (!names.is_empty()).then(|| {
         Gap::new(
-            format!("nodes {}", crate::plugin::view::drives::some(&names)),
-            "they do not report: what they have now is not known (kubectl diskvitals)",
+            crate::plugin::view::drives::some(&names),
+            "no current report: what is there now is not known (kubectl diskvitals)",
         )
     })
 }

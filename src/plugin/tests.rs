@@ -500,7 +500,7 @@ fn who_fences_a_second_writer() {
     let told = |more: Value, needs: Read<Option<bool>>| {
         let volume = volume(more);
         let attachments = Ok(Vec::new());
-        let told = fences(&volume, &reach(&volume, &nodes), &attachments, &needs);
+        let told = fences(&volume, &reach(&volume, &nodes), &attachments, &needs, &[]);
         told.into_iter()
             .map(|(who, text)| format!("{who}: {text}"))
             .collect::<Vec<_>>()
@@ -545,14 +545,4 @@ fn long_and_hostile_names_neither_control_the_terminal_nor_break_the_table() {
             "{text}"
         );
     }
-}
-
-#[test]
-fn temporary_crd() {
-    let all = crate::cluster::definitions();
-    std::fs::write(
-        "/tmp/plugin-crd.json",
-        serde_json::to_string(&all[0]).unwrap(),
-    )
-    .unwrap();
 }

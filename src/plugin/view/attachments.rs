@@ -85,8 +85,15 @@ pub(crate) fn view(
     seen(nodes, subject, volume, &mut rows, &mut gaps);
     attached(subject, &mut rows, &mut gaps);
     silent_nodes(base, nodes, subject, &reach, &rows, &mut gaps);
-    let fences =
-        volume.map(|volume| fences(volume, &reach, &subject.attachments, &subject.needs_attach));
+    let fences = volume.map(|volume| {
+        fences(
+            volume,
+            &reach,
+            &subject.attachments,
+            &subject.needs_attach,
+            &mounted,
+        )
+    });
     VolumeView {
         volume: subject.volume_name.clone(),
         driver: volume.map(|it| it.driver.clone()).unwrap_or_default(),
@@ -344,8 +351,8 @@ fn silent_nodes(
     }
     if !silent.is_empty() {
         gaps.push(Gap::new(
-            format!("nodes {}", some(&silent)),
-            "they do not report: whether they still have the volume mounted is not known",
+            some(&silent),
+            "no current report: whether the volume is still mounted there is not known",
         ));
     }
 }

@@ -101,12 +101,14 @@ fn requirement(requirement: &NodeSelectorRequirement, value: Option<&str>) -> Ma
     if is_met { Match::Yes } else { Match::No }
 }
 
-/// Who keeps a writer on another node out, and who a second one on the same node.
+/// Who keeps a writer on another node out, and who a second one on the same node. `mounted`: nodes
+/// that say that they have it mounted without a pod.
 pub(crate) fn fences(
     volume: &VolumeRecord,
     reach: &Reach,
     attachments: &Read<Vec<AttachmentRecord>>,
     needs_attach: &Read<Option<bool>>,
+    mounted: &[&str],
 ) -> Vec<(&'static str, String)> {
     let has = |mode: &str| volume.access_modes.iter().any(|it| it == mode);
     if has("ReadWriteMany") {
@@ -122,7 +124,7 @@ pub(crate) fn fences(
             "fenced by the scheduler and the kubelet: nodeAffinity admits {node} alone"
         ),
         Reach::Nobody => "its nodeAffinity admits no node that exists: no pod can use it; an earlier node may still have it mounted".to_owned(),
-        Reach::Any | Reach::Several(_) | Reach::Unknown(_) => attach(volume, attachments, needs_attach),
+        Reach::Any | Reach::Several(_) | Reach::Unknown(_) => attach(volume, attachments, needs_attach, mounted),
     };
     let other = match reach {
         Reach::Unknown(why) => format!("{other} ({why})"),
@@ -139,6 +141,7 @@ fn attach(
     volume: &VolumeRecord,
     attachments: &Read<Vec<AttachmentRecord>>,
     needs_attach: &Read<Option<bool>>,
+    mounted: &[&str],
 ) -> String {
     if volume.driver.is_empty() {
         return "unknown: no CSI volume, and its nodeAffinity pins it to no node".to_owned();
@@ -152,6 +155,12 @@ fn attach(
                 "by the attach-detach controller; to which node it is attached cannot be read: {why}"
             ),
             Ok(attachments) => {
+                let is_attached = |node: &str| attachments.iter().any(|it| it.node == node);
+                if let Some(node) = mounted.iter().find(|node| !is_attached(node)) {
+                    return format!(
+                        "NOT fenced: {node} has it mounted without a VolumeAttachment; a pod on another node would be a second writer"
+                    );
+                }
                 let names: Vec<String> = attachments
                     .iter()
                     .map(|it| format!("{} on {}", it.name, it.node))
