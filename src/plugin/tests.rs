@@ -418,13 +418,10 @@ fn a_claim_has_its_pods_and_doubtful_ones_say_why() {
         "its claim is deleted (Bound)"
     );
     assert_eq!(
-        with(&|named| drop(named.claims.clear())),
+        with(&|named| named.claims.clear()),
         "whether its claim still exists is not known"
     );
-    assert_eq!(
-        with(&|named| drop(named.pods.clear())),
-        "its pods are not known"
-    );
+    assert_eq!(with(&|named| named.pods.clear()), "its pods are not known");
     assert_eq!(
         with(&|named| named.volumes = Ok(BTreeMap::new())),
         "there is no such PersistentVolume"

@@ -85,6 +85,11 @@ pub(crate) fn view(
     seen(nodes, subject, volume, &mut rows, &mut gaps);
     attached(subject, &mut rows, &mut gaps);
     silent_nodes(base, nodes, subject, &reach, &rows, &mut gaps);
+    let mounted: Vec<&str> = rows
+        .iter()
+        .filter(|row| row.evidence == "seen")
+        .map(|row| row.node.as_str())
+        .collect();
     let fences = volume.map(|volume| {
         fences(
             volume,
