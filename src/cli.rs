@@ -17,13 +17,13 @@ mod json;
 mod live;
 mod manual;
 mod offline;
-mod printer;
-mod render;
+pub(crate) mod printer;
+pub(crate) mod render;
 mod report;
-mod screen;
+pub(crate) mod screen;
 mod self_test;
 mod status;
-mod table;
+pub(crate) mod table;
 mod watch;
 
 use std::io::{self, Write};

@@ -11,7 +11,8 @@
 //! Modules in reading order: [`model`] (what things are, and when one is bad), [`host`] (the only
 //! access to the operating system), [`source`] (one module per external thing), [`state`] (the owner
 //! and its history), [`api`] (the wire), [`cli`] (for people), [`csi`] (for Kubernetes),
-//! [`metrics`] (for Prometheus), [`notifier`] (mail and webhooks), [`config`], [`logging`], [`app`].
+//! [`metrics`] (for Prometheus), [`notifier`] (mail and webhooks), [`plugin`] (for kubectl),
+//! [`config`], [`logging`], [`app`].
 
 // Items are `pub` for the programs, the tests and the benches. All others are `pub(crate)`, so that
 // the compiler reports unused ones.
@@ -39,6 +40,8 @@ pub(crate) mod metrics;
 pub mod model;
 #[cfg(feature = "daemon")]
 pub mod notifier;
+#[cfg(feature = "fleet")]
+pub mod plugin;
 pub mod provision;
 pub mod source;
 pub mod state;

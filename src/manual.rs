@@ -118,6 +118,46 @@ pub(crate) const NOTIFY: Page = Page {
     see_also: &["diskvitalsd(8)", "diskvitals(1)"],
 };
 
+/// kubectl-diskvitals(1).
+pub(crate) const PLUGIN: Page = Page {
+    section: "1",
+    examples: &[
+        (
+            "kubectl diskvitals",
+            "The cluster on one screen: nodes by health, drives to replace, claims affected, silent nodes",
+        ),
+        (
+            "kubectl diskvitals attachments shop/data-orders-db-0",
+            "Where a claim is mounted, and what keeps a second writer out",
+        ),
+        (
+            "kubectl diskvitals explain pod/orders-db-0 -n shop",
+            "Asks the daemon of the pod's node: the chain from drive to pod, with the evidence",
+        ),
+        (
+            "kubectl diskvitals --exit-code -o json",
+            "For a monitoring system",
+        ),
+    ],
+    exit: &[
+        (0, "done; with --exit-code: good"),
+        (
+            1,
+            "failed: no cluster, no permission, no such thing; with --exit-code: warning",
+        ),
+        (2, "wrong usage; with --exit-code: critical"),
+        (
+            3,
+            "with --exit-code: unknown, also without an answer of the API server and for wrong usage",
+        ),
+    ],
+    files: &[(
+        "~/.kube/config",
+        "the kubeconfig, unless KUBECONFIG or --kubeconfig names another",
+    )],
+    see_also: &["kubectl(1)", "diskvitals(1)", "diskvitals-csi(8)"],
+};
+
 impl Page {
     /// The end of the long help: examples and exit statuses.
     pub(crate) fn help(&self) -> String {

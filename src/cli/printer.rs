@@ -18,7 +18,7 @@ pub(crate) struct Printer {
 impl Printer {
     pub(crate) fn new(args: &Args) -> Printer {
         Printer {
-            screen: screen_for(args),
+            screen: stdout_screen(args.no_color),
             json: args.output == Output::Json,
         }
     }
@@ -52,16 +52,18 @@ impl Printer {
 }
 
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
-    let mut out = io::stdout().lock();
-    out.write_all(bytes)
-        .and_then(|()| out.flush())
-        .map_err(Error::Output)
+    write_stdout(bytes).map_err(Error::Output)
 }
 
-fn screen_for(args: &Args) -> Screen {
+pub(crate) fn write_stdout(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush())
+}
+
+/// The terminal that standard output is.
+pub(crate) fn stdout_screen(no_color: bool) -> Screen {
     let terminal = io::stdout().is_terminal();
-    let no_color =
-        args.no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let no_color = no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     Screen {
         width: terminal

@@ -195,9 +195,11 @@ fn layout(columns: &[Column], rows: &[Cells], shown: &[usize], screen: &Screen) 
 }
 
 fn write(mut layout: Layout, widths: &[u16]) -> Vec<String> {
-    for (column, width) in layout.column_iter_mut().zip(widths) {
-        column.set_padding((0, COLUMN_GAP));
-        column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width + COLUMN_GAP)));
+    for (at, (column, width)) in layout.column_iter_mut().zip(widths).enumerate() {
+        // Behind the last one, colored spaces would make a line wider than the terminal.
+        let gap = if at + 1 < widths.len() { COLUMN_GAP } else { 0 };
+        column.set_padding((0, gap));
+        column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width + gap)));
     }
     let lines = layout.lines();
     lines
@@ -268,6 +270,15 @@ mod tests {
         NAME  MESSAGE                EXTRA
         sda   a rather long message  extra
         ");
+    }
+
+    #[test]
+    fn a_table_with_colors_is_not_wider_than_the_terminal() {
+        let mut screen = screen(Some(24));
+        screen.color = true;
+        for line in table(&COLUMNS, rows(), &screen).lines() {
+            assert_eq!(crate::cli::render::width::clipped(line, 24), line);
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ mod kernel_log;
 mod metrics;
 mod node_report;
 mod notify;
+#[cfg(feature = "fleet")]
+mod plugin;
 mod podmon;
 mod recorded_tree;
 mod registrar;

@@ -3,7 +3,7 @@
 mod daemon;
 mod failed;
 mod process;
-mod server;
+pub mod server;
 mod storage;
 mod trouble;
 

@@ -65,6 +65,16 @@ pub struct State {
     pub always: Option<Fault>,
     /// The fault for all paths that contain this text.
     pub of_path: Option<(&'static str, Fault)>,
+    /// What a GET of a path answers: the objects of a list, or of one name.
+    pub objects: BTreeMap<&'static str, Vec<Value>>,
+    /// Paths whose lists and objects the caller may not read.
+    pub forbidden: Vec<&'static str>,
+    /// So many pages of lists are answered with 410 Gone when they are continued.
+    pub expire: usize,
+    /// The answer to "may I".
+    pub may: bool,
+    /// An expired list can be continued at the present version.
+    pub offers_token: bool,
 }
 
 pub struct Server {
@@ -280,11 +290,16 @@ impl State {
             ("PATCH", ["api", "v1", "nodes", NODE, "status"]) => self.node(asked),
             ("GET", ["api", "v1", "persistentvolumes", name]) => match self.claims.get(*name) {
                 Some(namespace) => (200, volume(name, namespace)),
-                None => (404, failure(404, "NotFound", None)),
+                None => self.read(asked),
             },
             (method, ["apis", "diskvitals.io", "v1alpha1", "nodestorages", rest @ ..]) => {
                 self.node_storage(method, rest, asked)
             }
+            ("POST", ["apis", "authorization.k8s.io", ..]) => {
+                (201, json!({"status": {"allowed": self.may}}))
+            }
+            ("GET", ["version"]) => (200, json!({"major": "1"})),
+            ("GET", _) => self.read(asked),
             _ => (404, failure(404, "NotFound", None)),
         }
     }
@@ -304,9 +319,9 @@ impl State {
                 self.storage = Some(object.clone());
                 (201, object)
             }
-            ("GET", [NODE]) => match &self.storage {
-                Some(object) => (200, object.clone()),
-                None => (404, failure(404, "NotFound", None)),
+            ("GET", path) => match &self.storage {
+                Some(object) if path == [NODE] => (200, object.clone()),
+                _ => self.read(asked),
             },
             ("PATCH", [NODE, "status"]) if asked.kind == "application/merge-patch+json" => {
                 let Some(object) = &mut self.storage else {
@@ -321,6 +336,54 @@ impl State {
             }
             _ => (405, failure(405, "MethodNotAllowed", None)),
         }
+    /// Lists in pages of the requested size, and single objects.
+    fn read(&mut self, asked: &Asked) -> (u16, Value) {
+        let query: BTreeMap<&str, &str> = asked
+            .query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .collect();
+        if self
+            .forbidden
+            .iter()
+            .any(|path| asked.path.starts_with(path))
+        {
+            return (403, failure(403, "Forbidden", None));
+        }
+        let Some(objects) = self.objects.get(asked.path.as_str()) else {
+            let (path, name) = asked.path.rsplit_once('/').unwrap_or_default();
+            let all = self.objects.get(path).into_iter().flatten();
+            let found = all.into_iter().find(|it| it["metadata"]["name"] == name);
+            return match found {
+                Some(object) => (200, object.clone()),
+                None => (404, failure(404, "NotFound", None)),
+            };
+        };
+        let start: usize = query
+            .get("continue")
+            .map_or(0, |it| it.parse().expect("ours"));
+        if start > 0 && self.expire > 0 {
+            self.expire -= 1;
+            let mut gone = failure(410, "Expired", None);
+            if self.offers_token {
+                gone["metadata"]["continue"] = json!(start.to_string());
+            }
+            return (410, gone);
+        }
+        let limit: usize = query
+            .get("limit")
+            .map_or(usize::MAX, |it| it.parse().expect("a number"));
+        let end = start.saturating_add(limit).min(objects.len());
+        let more = if end < objects.len() {
+            end.to_string()
+        } else {
+            String::new()
+        };
+        let page = &objects[start..end];
+        (
+            200,
+            json!({"kind": "List", "apiVersion": "v1", "metadata": {"continue": more}, "items": page}),
+        )
     }
 
     fn event(&mut self, namespace: &str, event: &Value) -> (u16, Value) {

@@ -1,0 +1,416 @@
+//! `kubectl-diskvitals`, the kubectl plugin: the storage health of a cluster for people.
+//!
+//! In: the API server's objects (NodeStorage, nodes, pods, claims, volumes), by `api`, the only user
+//! of kube. `gather` reads what a command needs, `view` joins it (pure), `render` shows it. Out:
+//! tables, JSON, exit codes. It needs no daemon, no controller and no permission beyond reading;
+//! `explain` alone hands over to `kubectl exec`.
+
+mod api;
+mod args;
+mod complete;
+mod explain;
+mod gather;
+mod objects;
+mod render;
+mod target;
+mod view;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use serde::Serialize;
+
+use crate::cli::printer::{stdout_screen, write_stdout};
+use crate::cli::render::status::Verdict;
+use crate::cli::screen::{Screen, escape_control};
+use crate::manual::PLUGIN;
+use crate::model::causes::with_causes;
+use crate::plugin::api::{Api, ApiError, ConnectError};
+use crate::plugin::args::{Command, DrivesArgs, Options, Output};
+use crate::plugin::render::overview::{Overview, SilentRow};
+use crate::plugin::view::claims::{Named, claim_gaps, claims, stale, stale_gaps};
+use crate::plugin::view::drives::{DriveRow, drives, models};
+use crate::plugin::view::nodes::{NodeView, Report, nodes};
+use crate::plugin::view::{Base, Gap};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("starting the event loop")]
+    Runtime(#[source] io::Error),
+    #[error("writing the output")]
+    Output(#[source] io::Error),
+    #[error("making JSON of the answer")]
+    Json(#[source] serde_json::Error),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("{what}: {why}")]
+    Api { what: String, why: String },
+    #[error("{0}")]
+    Target(String),
+    #[error("starting {program}")]
+    Kubectl {
+        program: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl From<ApiError> for Error {
+    fn from(error: ApiError) -> Error {
+        Error::Api {
+            why: gather::refusal(&error),
+            what: error.what,
+        }
+    }
+}
+
+/// Runs the command of the process's arguments.
+pub fn main() -> ExitCode {
+    let monitoring = std::env::args_os().any(|argument| argument == "--exit-code");
+    let unknown = Verdict::Unknown.exit_code();
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) => {
+            // The error cannot be reported on an unwritable terminal.
+            let _ = error.print();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                _ if monitoring => ExitCode::from(unknown),
+                _ => ExitCode::from(2),
+            };
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::Runtime);
+    match runtime.and_then(|runtime| runtime.block_on(run(&options))) {
+        Ok(code) => code,
+        // The reader of the pipe has closed it (`| head`): this is not a failure.
+        Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&with_causes(&error));
+            ExitCode::from(if monitoring { unknown } else { 1 })
+        }
+    }
+}
+
+fn complain(text: &str) {
+    // The error cannot be reported on an unwritable standard error.
+    let _ = writeln!(io::stderr(), "kubectl diskvitals: {}", escape_control(text));
+}
+
+struct Out {
+    screen: Screen,
+    output: Output,
+}
+
+impl Out {
+    fn is_wide(&self) -> bool {
+        self.output == Output::Wide
+    }
+
+    fn show<T: Serialize>(&self, answer: &T, text: impl FnOnce() -> String) -> Result<(), Error> {
+        let text = match self.output {
+            Output::Json => {
+                let json = serde_json::to_string_pretty(answer).map_err(Error::Json)?;
+                format!("{json}\n")
+            }
+            Output::Table | Output::Wide => text(),
+        };
+        write_stdout(text.as_bytes()).map_err(Error::Output)
+    }
+
+    /// A list, with what is missing in it.
+    fn list<T: Serialize>(
+        &self,
+        items: &[T],
+        gaps: &[Gap],
+        none: &str,
+        table: impl FnOnce(&[T]) -> String,
+    ) -> Result<(), Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct List<'a, T> {
+            items: &'a [T],
+            not_seen: &'a [Gap],
+        }
+        let list = List {
+            items,
+            not_seen: gaps,
+        };
+        self.show(&list, || {
+            let text = match (items.is_empty(), gaps.is_empty()) {
+                (true, true) => format!("{none}\n"),
+                (true, false) => format!("{none} that can be seen\n"),
+                (false, _) => table(items),
+            };
+            text + &render::gaps(gaps, &self.screen)
+        })
+    }
+}
+
+async fn run(options: &Options) -> Result<ExitCode, Error> {
+    if options.man {
+        let page = PLUGIN.man(Options::command()).map_err(Error::Output)?;
+        write_stdout(&page).map_err(Error::Output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match &options.command {
+        Some(Command::Completion { shell }) => {
+            write_stdout(&complete::script(*shell)).map_err(Error::Output)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Command::Complete { words }) => {
+            let text = complete::answer(words).await;
+            write_stdout(text.as_bytes()).map_err(Error::Output)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {}
+    }
+    let api = Api::connect(&options.connection).await?;
+    let mut out = Out {
+        screen: stdout_screen(options.no_color),
+        output: options.output,
+    };
+    match &options.command {
+        None => return overview(&api, options, &mut out).await,
+        Some(Command::Drives(args)) => list_drives(&api, options, args, &mut out).await?,
+        Some(Command::Claims) => list_claims(&api, options, &mut out).await?,
+        Some(Command::Stale { node }) => {
+            let base = read_base(&api, options, node.as_deref(), None, &mut out).await?;
+            let nodes = nodes(&base);
+            let mut gaps = stale_gaps(&nodes);
+            gaps.extend(gaps_of(&base, &nodes));
+            let rows = stale(&nodes);
+            out.list(&rows, &gaps, "no stale mounts", |rows| {
+                render::stale(rows, out.is_wide(), &out.screen)
+            })?;
+        }
+        Some(Command::Models) => {
+            let base = read_base(&api, options, None, None, &mut out).await?;
+            let nodes = nodes(&base);
+            let mut gaps = view::drives::gaps(&nodes);
+            gaps.extend(gaps_of(&base, &nodes));
+            let rows = models(&nodes);
+            out.list(&rows, &gaps, "no drives", |rows| {
+                render::models(rows, out.is_wide(), &out.screen)
+            })?;
+        }
+        Some(Command::Attachments(args)) => attachments(&api, options, args, &mut out).await?,
+        Some(Command::Explain(args)) => return explain::run(&api, options, args).await,
+        // Answered above, without a cluster.
+        Some(Command::Completion { .. } | Command::Complete { .. }) => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads what every command needs, and takes the API server's time. A node that was named and is not
+/// there is an error.
+async fn read_base(
+    api: &Api,
+    options: &Options,
+    node: Option<&str>,
+    fields: Option<&str>,
+    out: &mut Out,
+) -> Result<Base, Error> {
+    let selector = options.connection.selector.as_deref();
+    let (base, storages) = gather::base(api, selector, node, fields).await;
+    storages?;
+    out.screen.now = base.now;
+    if let Some(node) = node {
+        let exists = base
+            .nodes
+            .as_ref()
+            .map_or(true, |nodes| nodes.contains_key(node));
+        if !exists && base.storages.is_empty() {
+            let node = crate::model::echo::echo(node);
+            return Err(Error::Target(format!("there is no node `{node}`")));
+        }
+    }
+    Ok(base)
+}
+
+/// Lists that were not read, and nodes that do not report.
+fn gaps_of(base: &Base, nodes: &[NodeView<'_>]) -> Vec<Gap> {
+    let silent: Vec<_> = nodes
+        .iter()
+        .filter(|node| node.report.mark() == "does not report")
+        .map(|node| (node.name, &node.report))
+        .collect();
+    render::silent_gap(&silent)
+        .into_iter()
+        .chain(base.gaps())
+        .collect()
+}
+
+async fn overview(api: &Api, options: &Options, out: &mut Out) -> Result<ExitCode, Error> {
+    let base = read_base(api, options, None, None, out).await?;
+    let nodes = nodes(&base);
+    let named = gather::named(api, &nodes, None).await;
+    let view = summarize(&api.context, &api.server, &base, &nodes, &named);
+    out.show(&view, || {
+        render::overview::screen(&view, out.is_wide(), &out.screen)
+    })?;
+    Ok(match options.exit_code {
+        true => ExitCode::from(view.verdict().exit_code()),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn summarize(
+    context: &str,
+    server: &str,
+    base: &Base,
+    nodes: &[NodeView<'_>],
+    named: &Named,
+) -> Overview {
+    let of_nodes = |report: &Report| report.is_of_a_node();
+    let mut other_drives = drives(nodes, false);
+    other_drives.retain(|row| of_nodes(&row.report));
+    let (drives_to_replace, other_drives): (Vec<_>, Vec<_>) =
+        other_drives.into_iter().partition(DriveRow::is_to_replace);
+    let rows = claims(base, nodes, named).into_iter();
+    let rows = rows.filter(|row| of_nodes(&row.report));
+    let (claims, filesystems) = rows.partition(|row| row.is_of_kubernetes);
+    let silent = nodes
+        .iter()
+        .filter(|node| !matches!(node.report, Report::Current | Report::NodeDeleted));
+    let mut gaps = base.gaps();
+    gaps.extend(named_gaps(named));
+    gaps.extend(view::drives::gaps(nodes));
+    gaps.extend(claim_gaps(nodes));
+    gaps.extend(stale_gaps(nodes));
+    let mut stale = stale(nodes);
+    stale.retain(|row| of_nodes(&row.report));
+    let existing = nodes.iter().filter(|node| of_nodes(&node.report));
+    let counts = existing
+        .filter_map(|node| node.status)
+        .map(|status| u64::from(status.counts.stale).max(status.stale.len() as u64));
+    Overview {
+        context: context.to_owned(),
+        server: server.to_owned(),
+        nodes: Overview::count(nodes),
+        drives_to_replace,
+        other_drives: other_drives.len(),
+        claims,
+        filesystems,
+        silent: silent
+            .map(|node| SilentRow {
+                node: node.name.to_owned(),
+                report: node.report.clone(),
+            })
+            .collect(),
+        former_reports: nodes.iter().filter(|node| !of_nodes(&node.report)).count(),
+        stale,
+        stale_count: counts.sum(),
+        are_nodes_unknown: base.nodes.is_err(),
+        gaps,
+    }
+}
+
+/// What could not be read of the things that the nodes' volumes name.
+fn named_gaps(named: &Named) -> Option<Gap> {
+    if let Err(why) = &named.volumes {
+        return Some(Gap::new("persistentvolumes", why.clone()));
+    }
+    let pods = named.pods.values().filter_map(|it| it.as_ref().err());
+    let claims = named.claims.values().filter_map(|it| it.as_ref().err());
+    let why = pods.chain(claims).next()?;
+    Some(Gap::new("pods and claims of some namespaces", why.clone()))
+}
+
+async fn list_drives(
+    api: &Api,
+    options: &Options,
+    args: &DrivesArgs,
+    out: &mut Out,
+) -> Result<(), Error> {
+    let fields = args.health.map(args::DriveHealth::field_selector);
+    // The API server accepts one name or one health of a custom resource at a time.
+    let fields = fields.filter(|_| args.node.is_none());
+    let base = read_base(api, options, args.node.as_deref(), fields, out).await?;
+    let nodes: Vec<NodeView<'_>> = nodes(&base)
+        .into_iter()
+        // Nodes that the API server did not select are not silent.
+        .filter(|node| fields.is_none() || node.status.is_some())
+        .collect();
+    let model = args.model.as_deref().map(str::to_lowercase);
+    let is_wanted = |row: &DriveRow| {
+        let model = model.as_deref();
+        model.is_none_or(|model| row.model.to_lowercase().contains(model))
+            && args
+                .health
+                .is_none_or(|health| row.health == health.health() && row.is_counted())
+    };
+    let mut rows = drives(&nodes, args.all);
+    rows.retain(is_wanted);
+    let mut gaps = view::drives::gaps(&nodes);
+    gaps.extend(gaps_of(&base, &nodes));
+    // Of good drives the id alone is known: it is in the wide table.
+    let wide = out.is_wide() || args.all;
+    let none = match args.health.is_some() || args.model.is_some() || args.all {
+        true => "no such drives",
+        false => "all drives are good",
+    };
+    out.list(&rows, &gaps, none, |rows| {
+        render::drives(rows, wide, &out.screen)
+    })
+}
+
+async fn list_claims(api: &Api, options: &Options, out: &mut Out) -> Result<(), Error> {
+    let base = read_base(api, options, None, None, out).await?;
+    let nodes = nodes(&base);
+    let namespace = match options.connection.all_namespaces {
+        true => None,
+        false => Some(api.namespace.as_str()),
+    };
+    let named = gather::named(api, &nodes, namespace).await;
+    let mut rows = claims(&base, &nodes, &named);
+    // A volume whose claim is not known may be anybody's.
+    rows.retain(|row| namespace.is_none_or(|it| row.namespace == it || row.is_unassigned()));
+    let mut gaps = claim_gaps(&nodes);
+    gaps.extend(gaps_of(&base, &nodes));
+    gaps.extend(named_gaps(&named));
+    let none = match namespace {
+        Some(namespace) => format!("no affected claims in {namespace}"),
+        None => "no affected claims".to_owned(),
+    };
+    out.list(&rows, &gaps, &none, |rows| {
+        render::claims(rows, out.is_wide(), &out.screen)
+    })
+}
+
+async fn attachments(
+    api: &Api,
+    options: &Options,
+    args: &args::AttachmentsArgs,
+    out: &mut Out,
+) -> Result<(), Error> {
+    let selector = options.connection.selector.as_deref();
+    let (base, storages) = gather::base(api, selector, None, None).await;
+    out.screen.now = base.now;
+    let nodes = nodes(&base);
+    let volumes = target::volumes(api, &args.name).await?;
+    let mut views = Vec::new();
+    for (volume, claim) in volumes {
+        let subject = gather::subject(api, &volume, claim, &storages).await;
+        views.push(view::attachments::view(
+            &base,
+            &nodes,
+            &subject,
+            &args.kubelet_root,
+        ));
+    }
+    out.show(&views, || {
+        let texts = views
+            .iter()
+            .map(|it| render::attachments(it, out.is_wide(), &out.screen));
+        texts.collect::<Vec<_>>().join("\n")
+    })
+}
+
+#[cfg(test)]
+mod tests;

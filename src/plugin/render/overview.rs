@@ -1,0 +1,238 @@
+//! The cluster on one screen: nodes by health, drives to replace, claims affected, nodes that do not
+//! report, stale mounts.
+
+use serde::Serialize;
+
+use crate::cli::render::status::Verdict;
+use crate::cli::render::{counted, heading};
+use crate::cli::screen::{Screen, Tone, escape_control};
+use crate::cli::table::{Cells, Column, column, plain, table};
+use crate::cluster::node_storage::Health;
+use crate::plugin::render::{ago, claims, drives, gaps, stale};
+use crate::plugin::view::Gap;
+use crate::plugin::view::claims::{ClaimRow, StaleRow};
+use crate::plugin::view::drives::DriveRow;
+use crate::plugin::view::nodes::{NodeView, Report};
+
+/// Rows of one table, before "and N more".
+const MAX_ROWS: usize = 12;
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct NodeCounts {
+    pub good: usize,
+    pub suspect: usize,
+    pub bad: usize,
+    pub unknown: usize,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SilentRow {
+    pub node: String,
+    pub report: Report,
+}
+
+/// Everything on the screen.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Overview {
+    pub context: String,
+    pub server: String,
+    pub nodes: NodeCounts,
+    pub drives_to_replace: Vec<DriveRow>,
+    /// Drives that are not good and not to be replaced.
+    pub other_drives: usize,
+    pub claims: Vec<ClaimRow>,
+    /// Volumes of nodes that are no claims: /, the runtime's filesystem.
+    pub filesystems: Vec<ClaimRow>,
+    pub silent: Vec<SilentRow>,
+    pub former_reports: usize,
+    pub stale: Vec<StaleRow>,
+    pub stale_count: u64,
+    /// Nodes cannot be listed: how many there are is not known.
+    pub are_nodes_unknown: bool,
+    pub gaps: Vec<Gap>,
+}
+
+impl Overview {
+    pub(crate) fn count(nodes: &[NodeView<'_>]) -> NodeCounts {
+        let mut counts = NodeCounts::default();
+        for node in nodes.iter().filter(|node| {
+            node.report.is_of_a_node() || matches!(node.report, Report::OtherNode { .. })
+        }) {
+            *match node.health {
+                Health::Good => &mut counts.good,
+                Health::Suspect => &mut counts.suspect,
+                Health::Bad => &mut counts.bad,
+                Health::Unknown => &mut counts.unknown,
+            } += 1;
+        }
+        counts
+    }
+
+    /// Critical before warning before unknown before good.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match &self.nodes {
+            NodeCounts { bad: 1.., .. } => Verdict::Critical,
+            NodeCounts { suspect: 1.., .. } => Verdict::Warning,
+            NodeCounts { unknown: 1.., .. } | NodeCounts { good: 0, .. } => Verdict::Unknown,
+            _ if self.are_nodes_unknown || !self.silent.is_empty() => Verdict::Unknown,
+            _ => Verdict::Good,
+        }
+    }
+}
+
+pub(crate) fn screen(view: &Overview, wide: bool, screen: &Screen) -> String {
+    let mut text = head(view, screen);
+    section(
+        &mut text,
+        "drives to replace",
+        &view.drives_to_replace,
+        "drives",
+        screen,
+        |rows| drives(rows, wide, screen),
+    );
+    if view.other_drives > 0 {
+        text.push_str(&format!(
+            "\n{} not good as well, or put aside: kubectl diskvitals drives\n",
+            match view.other_drives {
+                1 => "1 drive is".to_owned(),
+                more => format!("{more} drives are"),
+            }
+        ));
+    }
+    section(
+        &mut text,
+        "claims affected",
+        &view.claims,
+        "claims -A",
+        screen,
+        |rows| claims(rows, wide, screen),
+    );
+    section(
+        &mut text,
+        "filesystems of nodes",
+        &view.filesystems,
+        "claims -A",
+        screen,
+        |rows| claims(rows, wide, screen),
+    );
+    section(
+        &mut text,
+        "nodes that do not report",
+        &view.silent,
+        "-o json",
+        screen,
+        |rows| silent(rows, wide, screen),
+    );
+    section(
+        &mut text,
+        "stale mounts",
+        &view.stale,
+        "stale",
+        screen,
+        |rows| stale(rows, wide, screen),
+    );
+    if view.former_reports > 0 {
+        text.push_str(&format!(
+            "\n{} of deleted or replaced nodes: kubectl diskvitals drives\n",
+            counted(view.former_reports as u64, "report")
+        ));
+    }
+    text.push_str(&gaps(&view.gaps, screen));
+    text
+}
+
+fn head(view: &Overview, screen: &Screen) -> String {
+    let NodeCounts {
+        good,
+        suspect,
+        bad,
+        unknown,
+    } = view.nodes;
+    let counts = [
+        (bad, "bad"),
+        (suspect, "suspect"),
+        (unknown, "unknown"),
+        (good, "good"),
+    ];
+    let counts: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    let all = (good + suspect + bad + unknown) as u64;
+    let at_least = if view.are_nodes_unknown {
+        "at least "
+    } else {
+        ""
+    };
+    let (word, tone) = match view.verdict() {
+        Verdict::Good => ("GOOD", Tone::Good),
+        Verdict::Warning => ("WARNING", Tone::Warning),
+        Verdict::Critical => ("CRITICAL", Tone::Critical),
+        Verdict::Unknown => ("UNKNOWN", Tone::Warning),
+    };
+    let mut parts = vec![match counts.is_empty() {
+        true => format!("{at_least}{}", counted(all, "node")),
+        false => format!("{at_least}{}: {}", counted(all, "node"), counts.join(", ")),
+    }];
+    let some = [
+        (view.drives_to_replace.len() as u64, "drive", " to replace"),
+        (view.claims.len() as u64, "claim", " affected"),
+        (view.stale_count, "stale mount", ""),
+    ];
+    let some = some.iter().filter(|(count, ..)| *count > 0);
+    parts.extend(some.map(|(count, name, end)| format!("{}{end}", counted(*count, name))));
+    format!(
+        "{}  {}\n{}  {}\n",
+        screen.paint(Tone::Strong, escape_control(&view.context)),
+        escape_control(&view.server),
+        screen.paint(tone, word),
+        parts.join("; ")
+    )
+}
+
+fn section<T>(
+    text: &mut String,
+    title: &str,
+    rows: &[T],
+    command: &str,
+    screen: &Screen,
+    table: impl Fn(&[T]) -> String,
+) {
+    if rows.is_empty() {
+        return;
+    }
+    let (first, rest) = rows.split_at(rows.len().min(MAX_ROWS));
+    text.push('\n');
+    text.push_str(&heading(title, screen));
+    text.push_str(&table(first));
+    if !rest.is_empty() {
+        text.push_str(&format!(
+            "and {} more: kubectl diskvitals {command}\n",
+            rest.len()
+        ));
+    }
+}
+
+const SILENT: [Column; 3] = [
+    column("NODE", 12, 0),
+    column("SINCE", 0, 2),
+    column("WHY", 24, 1),
+];
+
+fn silent(rows: &[SilentRow], wide: bool, screen: &Screen) -> String {
+    let cells = rows.iter().map(|row| -> Cells {
+        vec![
+            (row.node.clone(), Tone::Strong),
+            plain(ago(row.report.since(), screen)),
+            (row.report.why(), Tone::Warning),
+        ]
+    });
+    let unlimited = Screen {
+        width: None,
+        ..screen.clone()
+    };
+    table(&SILENT, cells, if wide { &unlimited } else { screen })
+}

@@ -1,0 +1,545 @@
+//! The view on recorded objects, as the screen shows it.
+
+use serde_json::{Value, json};
+
+use std::collections::BTreeMap;
+
+use crate::cli::render::status::Verdict;
+use crate::cli::screen::Screen;
+use crate::cli::screen::tests::screen;
+use crate::cluster::node_storage::Health;
+use crate::plugin::objects::{
+    AttachmentRecord, ClaimRecord, NodeRecord, PodRecord, StorageRecord, VolumeRecord,
+};
+use crate::plugin::render::overview::Overview;
+use crate::plugin::view::attachments::{self, Subject};
+use crate::plugin::view::claims::{self, Named};
+use crate::plugin::view::fence::{fences, reach};
+use crate::plugin::view::nodes::nodes;
+use crate::plugin::view::{Base, Read, drives};
+use crate::plugin::{render, summarize};
+
+/// The screen's now is 2026-03-01 12:00.
+fn of<T: serde::de::DeserializeOwned, R: From<T>>(object: Value) -> R {
+    R::from(serde_json::from_value(object).expect("an object"))
+}
+
+fn node(name: &str, ready: &str) -> NodeRecord {
+    of::<k8s_openapi::api::core::v1::Node, _>(json!({
+        "metadata": {"name": name, "uid": format!("uid-of-{name}"), "labels": {"kubernetes.io/hostname": name, "zone": "a"}},
+        "status": {"conditions": [{"type": "Ready", "status": ready, "reason": "NodeStatusUnknown", "lastTransitionTime": "2026-03-01T11:00:00Z"}]},
+    }))
+}
+
+/// A current report of a good node.
+fn report(name: &str, more: Value) -> Value {
+    let mut object = json!({
+        "metadata": {"name": name},
+        "status": {
+            "nodeUID": format!("uid-of-{name}"), "reportedAt": "2026-03-01T11:50:00Z", "health": "Good",
+            "counts": {"drives": 2}, "driveIDs": ["naa.1", "naa.2"],
+            "models": [{"model": "ST4000", "firmware": "SN05", "kind": "HDD", "count": 2}],
+            "conditions": [{"type": "DaemonReachable", "status": "True", "reason": "Answers", "message": "", "lastTransitionTime": "2026-02-01T00:00:00Z"}],
+        },
+    });
+    for (key, value) in more.as_object().expect("an object") {
+        object["status"][key] = value.clone();
+    }
+    object
+}
+
+fn bad_drive() -> Value {
+    json!({"id": "naa.1", "name": "sda", "model": "ST4000", "serial": "ZDH1", "enclosure": "0x5", "slot": "Slot 07",
+        "health": "Bad", "reason": "MediaErrors", "since": "2026-03-01T09:00:00Z"})
+}
+
+fn bad_volume() -> Value {
+    json!({"driver": "csi.diskvitals.io", "handle": "dv-1", "persistentVolume": "pv-1", "health": "Bad", "driveIDs": ["naa.1"],
+        "redundant": false, "since": "2026-03-01T09:00:00Z",
+        "healthConditions": [{"status": "Degraded", "reason": "A", "message": "a"}, {"status": "Inaccessible", "reason": "MediaErrors", "message": "sectors cannot be read"}]})
+}
+
+fn stale_mount() -> Value {
+    json!({"driver": "csi.diskvitals.io", "handle": "dv-1", "persistentVolume": "pv-1", "podUID": "gone-1",
+        "path": "/var/lib/kubelet/pods/gone-1/volumes/kubernetes.io~csi/pv-1/mount", "role": "Pod", "since": "2026-03-01T10:00:00Z", "reason": "no pod has it"})
+}
+
+fn base(storages: Vec<Value>, nodes: Vec<NodeRecord>) -> Base {
+    Base {
+        now: screen(None).now,
+        storages: storages.into_iter().map(StorageRecord::from).collect(),
+        nodes: Ok(nodes.into_iter().map(|it| (it.name.clone(), it)).collect()),
+        reporters: Ok(Vec::new()),
+        is_selected: false,
+    }
+}
+
+fn volume(more: Value) -> VolumeRecord {
+    let mut object = json!({
+        "metadata": {"name": "pv-1"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": "csi.diskvitals.io", "volumeHandle": "dv-1"},
+            "claimRef": {"namespace": "shop", "name": "data", "uid": "claim-1"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}]}]}}},
+        "status": {"phase": "Bound"},
+    });
+    for (key, value) in more.as_object().expect("an object") {
+        object["spec"][key] = value.clone();
+    }
+    of::<k8s_openapi::api::core::v1::PersistentVolume, _>(object)
+}
+
+fn claim(uid: &str) -> ClaimRecord {
+    ClaimRecord {
+        namespace: "shop".into(),
+        name: "data".into(),
+        uid: uid.into(),
+        volume: "pv-1".into(),
+        deleting: None,
+    }
+}
+
+fn pod(name: &str, node: &str) -> PodRecord {
+    of::<k8s_openapi::api::core::v1::Pod, _>(json!({
+        "metadata": {"namespace": "shop", "name": name, "uid": format!("uid-of-{name}")},
+        "spec": {"nodeName": node, "containers": [], "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]},
+        "status": {"phase": "Running"},
+    }))
+}
+
+fn named() -> Named {
+    Named {
+        volumes: Ok([("pv-1".to_owned(), volume(json!({})))].into()),
+        claims: [(
+            ("shop".to_owned(), "data".to_owned()),
+            Ok(Some(claim("claim-1"))),
+        )]
+        .into(),
+        pods: [("shop".to_owned(), Ok(vec![pod("db-0", "node-1")]))].into(),
+    }
+}
+
+fn overview(base: &Base, named: &Named) -> Overview {
+    summarize("lab", "https://192.0.2.1:6443", base, &nodes(base), named)
+}
+
+fn shown(base: &Base, named: &Named) -> String {
+    render::overview::screen(
+        &overview(base, named),
+        false,
+        &Screen {
+            width: Some(120),
+            ..screen(None)
+        },
+    )
+}
+
+/// One node alone, and what the view says about its report.
+fn judged(storage: Value, node: NodeRecord) -> (Health, String) {
+    let base = base(vec![storage], vec![node]);
+    let views = nodes(&base);
+    (views[0].health, views[0].report.why())
+}
+
+#[test]
+fn the_screen_has_the_dying_drive_the_silent_node_and_the_stale_mount() {
+    let storages = vec![
+        report(
+            "node-1",
+            json!({"health": "Bad", "drives": [bad_drive()], "volumes": [bad_volume()], "stale": [stale_mount()], "counts": {"stale": 1}}),
+        ),
+        report("node-2", json!({"reportedAt": "2026-03-01T10:50:00Z"})),
+        report("node-3", json!({})),
+    ];
+    let base = base(
+        storages,
+        vec![
+            node("node-1", "True"),
+            node("node-2", "Unknown"),
+            node("node-3", "True"),
+        ],
+    );
+    insta::assert_snapshot!(shown(&base, &named()));
+    assert_eq!(overview(&base, &named()).verdict(), Verdict::Critical);
+}
+
+#[test]
+fn a_cluster_of_good_nodes_is_good_and_nothing_else_is_said() {
+    let base = base(
+        vec![report("node-3", json!({}))],
+        vec![node("node-3", "True")],
+    );
+    insta::assert_snapshot!(shown(&base, &named()), @"
+    lab  https://192.0.2.1:6443
+    GOOD  1 node: 1 good
+    ");
+}
+
+#[test]
+fn a_node_that_never_reported_is_unknown() {
+    let nodes = vec![node("node-3", "True"), node("node-4", "True")];
+    let mut some = base(vec![report("node-3", json!({}))], nodes);
+    assert_eq!(overview(&some, &named()).verdict(), Verdict::Unknown);
+    some.nodes = Err("403 forbidden".into());
+    assert_eq!(overview(&some, &named()).verdict(), Verdict::Unknown);
+    assert!(shown(&some, &named()).contains("at least 1 node"));
+    let nobody = base(Vec::new(), Vec::new());
+    assert_eq!(overview(&nobody, &named()).verdict(), Verdict::Unknown);
+}
+
+#[test]
+fn nothing_good_is_believed_that_is_not_proven() {
+    let ready = || node("n", "True");
+    let cases = [
+        (report("n", json!({"health": "Splendid"})), ""),
+        (
+            report("n", json!({"nodeUID": "another"})),
+            "the report is of an earlier node of this name (uid another)",
+        ),
+        (
+            report("n", json!({"nodeUID": ""})),
+            "the report names no uid of a Node: it may be of another node",
+        ),
+        (
+            report("n", json!({"reportedAt": null})),
+            "the report has no time",
+        ),
+        (
+            report("n", json!({"reportedAt": "2026-03-01T11:00:00Z"})),
+            "no reporter's pod is on it",
+        ),
+        (
+            report("n", json!({"reportedAt": "2026-03-01T14:00:00Z"})),
+            "the report's time is 2 h ahead of the API server's: a clock is wrong, and whether the report is new is not known",
+        ),
+        (
+            report("n", json!({"conditions": []})),
+            "the report does not say whether the node's daemon answers",
+        ),
+        (
+            report(
+                "n",
+                json!({"conditions": [{"type": "DaemonReachable", "status": "False", "reason": "NoAnswer", "message": "", "lastTransitionTime": "2026-03-01T11:00:00Z"}]}),
+            ),
+            "its daemon does not answer (NoAnswer)",
+        ),
+        (
+            json!({"metadata": {"name": "n"}}),
+            "its object has no status; no reporter's pod is on it",
+        ),
+    ];
+    for (storage, why) in cases {
+        assert_eq!(
+            judged(storage.clone(), ready()),
+            (Health::Unknown, why.to_owned()),
+            "{storage}"
+        );
+    }
+    let (health, why) = judged(report("n", json!({"drives": "none"})), ready());
+    assert!(
+        health == Health::Unknown && why.starts_with("this version cannot read its report"),
+        "{why}"
+    );
+    assert_eq!(
+        judged(report("n", json!({})), ready()),
+        (Health::Good, String::new())
+    );
+}
+
+#[test]
+fn a_bad_health_stays_bad_when_the_node_falls_silent() {
+    let storage = report(
+        "n",
+        json!({"health": "Bad", "reportedAt": "2026-03-01T10:00:00Z"}),
+    );
+    assert_eq!(judged(storage, node("n", "True")).0, Health::Bad);
+}
+
+#[test]
+fn a_node_that_is_not_ready_counts_as_silent_unless_it_reported_since() {
+    let old = report("n", json!({"reportedAt": "2026-03-01T10:59:00Z"}));
+    assert_eq!(
+        judged(old, node("n", "False")),
+        (
+            Health::Unknown,
+            "the Node is not Ready (NodeStatusUnknown)".to_owned()
+        )
+    );
+    assert_eq!(
+        judged(report("n", json!({})), node("n", "False")).0,
+        Health::Good
+    );
+}
+
+#[test]
+fn a_reporter_that_is_away_for_ten_minutes_makes_its_node_silent() {
+    let reporter = |since: &str| PodRecord {
+        namespace: "storage".into(),
+        name: "report-1".into(),
+        node: "n".into(),
+        ready: crate::plugin::objects::Ready {
+            is_true: false,
+            reason: "CrashLoopBackOff".into(),
+            since: Some(since.parse().expect("a time")),
+            ..Default::default()
+        },
+        ..PodRecord::default()
+    };
+    for (since, health) in [
+        ("2026-03-01T11:49:59Z", Health::Good),
+        ("2026-03-01T11:55:00Z", Health::Good),
+    ] {
+        let mut base = base(vec![report("n", json!({}))], vec![node("n", "True")]);
+        base.reporters = Ok(vec![reporter(since)]);
+        assert_eq!(nodes(&base)[0].health, health, "{since}");
+    }
+    let mut base = base(
+        vec![report("n", json!({"reportedAt": "2026-03-01T11:40:00Z"}))],
+        vec![node("n", "True")],
+    );
+    base.reporters = Ok(vec![reporter("2026-03-01T11:45:00Z")]);
+    let views = nodes(&base);
+    assert_eq!(
+        (views[0].health, views[0].report.why()),
+        (
+            Health::Unknown,
+            "its reporter's pod storage/report-1 is not ready (CrashLoopBackOff)".to_owned()
+        )
+    );
+}
+
+#[test]
+fn a_report_of_a_deleted_node_is_kept_apart() {
+    let storages = vec![
+        report("gone", json!({"health": "Bad", "drives": [bad_drive()]})),
+        report("node-3", json!({})),
+    ];
+    let base = base(storages, vec![node("node-3", "True")]);
+    let view = overview(&base, &named());
+    assert_eq!(view.verdict(), Verdict::Good);
+    assert!(view.drives_to_replace.is_empty());
+    let rows = drives::drives(&nodes(&base), false);
+    assert_eq!(rows[0].report.mark(), "node deleted");
+    assert!(shown(&base, &named()).contains("1 report of deleted or replaced nodes"));
+}
+
+#[test]
+fn drives_that_are_put_aside_are_not_to_be_replaced() {
+    let mut acknowledged = bad_drive();
+    acknowledged["acknowledged"] = json!(true);
+    let base = base(
+        vec![report("n", json!({"drives": [acknowledged]}))],
+        vec![node("n", "True")],
+    );
+    let view = overview(&base, &named());
+    assert!(view.drives_to_replace.is_empty() && view.other_drives == 1);
+    assert_eq!(view.verdict(), Verdict::Good);
+}
+
+#[test]
+fn what_a_cut_list_does_not_name_is_unknown() {
+    let cut = |is_cut: bool| {
+        let storage = report(
+            "n",
+            json!({"drives": [bad_drive()], "health": "Bad", "truncated": {"drives": is_cut, "volumes": is_cut, "stale": is_cut}}),
+        );
+        let base = base(vec![storage], vec![node("n", "True")]);
+        let healths: Vec<Health> = drives::drives(&nodes(&base), true)
+            .iter()
+            .map(|row| row.health)
+            .collect();
+        (healths, overview(&base, &named()).gaps.len())
+    };
+    assert_eq!(cut(false), (vec![Health::Bad, Health::Good], 0));
+    assert_eq!(cut(true), (vec![Health::Bad, Health::Unknown], 3));
+}
+
+#[test]
+fn models_count_drives_and_bad_ones() {
+    let two = json!([{"model": "ST4000", "firmware": "SN05", "kind": "HDD", "count": 1}, {"model": "ST4000", "firmware": "SN06", "kind": "HDD", "count": 1}]);
+    let base = base(
+        vec![
+            report("a", json!({"drives": [bad_drive()], "health": "Bad"})),
+            report(
+                "b",
+                json!({"models": two, "drives": [bad_drive()], "health": "Bad"}),
+            ),
+        ],
+        vec![node("a", "True"), node("b", "True")],
+    );
+    insta::assert_snapshot!(render::models(&drives::models(&nodes(&base)), false, &screen(None)), @"
+    MODEL   FIRMWARE  KIND  DRIVES  BAD  SUSPECT  NODES
+    ST4000  SN05      HDD   3       1    0        2
+    ST4000  ?         -     0       1    0        0
+    ST4000  SN06      HDD   1       0    0        1
+    ");
+}
+
+fn claim_row(named: &Named, volume: Value) -> claims::ClaimRow {
+    let base = base(
+        vec![report(
+            "node-1",
+            json!({"volumes": [volume], "health": "Bad"}),
+        )],
+        vec![node("node-1", "True"), node("node-2", "True")],
+    );
+    claims::claims(&base, &nodes(&base), named).remove(0)
+}
+
+#[test]
+fn a_claim_has_its_pods_and_doubtful_ones_say_why() {
+    let row = claim_row(&named(), bad_volume());
+    assert_eq!(
+        (row.claim.as_str(), row.pods.as_slice(), row.remark.as_str()),
+        ("data", &["db-0".to_owned()][..], "")
+    );
+    let with = |change: &dyn Fn(&mut Named)| {
+        let mut named = named();
+        change(&mut named);
+        claim_row(&named, bad_volume()).remark
+    };
+    let volume_is = |more: Value| {
+        with(&|named: &mut Named| {
+            named.volumes = Ok([("pv-1".to_owned(), volume(more.clone()))].into())
+        })
+    };
+    assert_eq!(volume_is(json!({"claimRef": null})), "no claim (Bound)");
+    let elsewhere = json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-2"]}]}]}}});
+    assert_eq!(
+        volume_is(elsewhere),
+        "doubtful: the volume is pinned to node-2"
+    );
+    let key = ("shop".to_owned(), "data".to_owned());
+    assert_eq!(
+        with(&|named| drop(named.claims.insert(key.clone(), Ok(Some(claim("other")))))),
+        "its claim is deleted; another one has the name now"
+    );
+    assert_eq!(
+        with(&|named| drop(named.claims.insert(key.clone(), Ok(None)))),
+        "its claim is deleted (Bound)"
+    );
+    assert_eq!(
+        with(&|named| named.claims.clear()),
+        "whether its claim still exists is not known"
+    );
+    assert_eq!(with(&|named| named.pods.clear()), "its pods are not known");
+    assert_eq!(
+        with(&|named| named.volumes = Ok(BTreeMap::new())),
+        "there is no such PersistentVolume"
+    );
+    assert_eq!(
+        with(&|named| named.volumes = Err("403".into())),
+        "its claim is not known: PersistentVolumes cannot be read"
+    );
+}
+
+fn subject() -> Subject {
+    Subject {
+        volume: Ok(volume(json!({}))),
+        claim: Ok(Some(claim("claim-1"))),
+        volume_name: "pv-1".into(),
+        pods: Ok(vec![pod("db-0", "node-1")]),
+        attachments: Ok(Vec::new()),
+        needs_attach: Ok(Some(false)),
+        storages: Ok(()),
+    }
+}
+
+fn attached(base: &Base, subject: &Subject) -> String {
+    let view = attachments::view(base, &nodes(base), subject, "/var/lib/kubelet");
+    render::attachments(&view, false, &screen(None))
+}
+
+#[test]
+fn attachments_are_expected_by_pods_and_stale_by_nodes() {
+    let base = base(
+        vec![
+            report("node-1", json!({"stale": [stale_mount()]})),
+            report("node-2", json!({})),
+        ],
+        vec![node("node-1", "True"), node("node-2", "True")],
+    );
+    insta::assert_snapshot!(attached(&base, &subject()));
+}
+
+#[test]
+fn what_was_not_seen_of_attachments_is_said() {
+    let mut subject = subject();
+    subject.volume = Ok(volume(
+        json!({"nodeAffinity": null, "accessModes": ["ReadWriteOncePod"]}),
+    ));
+    subject.needs_attach = Ok(Some(true));
+    subject.attachments = Ok(vec![AttachmentRecord {
+        name: "csi-1".into(),
+        node: "node-2".into(),
+        volume: "pv-1".into(),
+        is_attached: true,
+        ..Default::default()
+    }]);
+    let base = base(
+        vec![report("node-1", json!({"truncated": {"stale": true}}))],
+        vec![
+            node("node-1", "True"),
+            node("node-2", "True"),
+            node("node-3", "True"),
+        ],
+    );
+    insta::assert_snapshot!(attached(&base, &subject));
+    subject.attachments = Err("403 a".into());
+    subject.pods = Err("403 b".into());
+    subject.volume = Err("403 c".into());
+    subject.storages = Err("403 d".into());
+    insta::assert_snapshot!(attached(&base, &subject));
+}
+
+#[test]
+fn who_fences_a_second_writer() {
+    let nodes = Ok([("node-1".to_owned(), node("node-1", "True"))].into());
+    let told = |more: Value, needs: Read<Option<bool>>| {
+        let volume = volume(more);
+        let attachments = Ok(Vec::new());
+        let told = fences(&volume, &reach(&volume, &nodes), &attachments, &needs, &[]);
+        told.into_iter()
+            .map(|(who, text)| format!("{who}: {text}"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let anywhere = json!({"nodeAffinity": null});
+    insta::assert_snapshot!([
+        told(json!({}), Ok(Some(false))),
+        told(json!({"accessModes": ["ReadWriteOncePod"]}), Ok(Some(false))),
+        told(json!({"accessModes": ["ReadWriteMany"]}), Ok(Some(false))),
+        told(anywhere.clone(), Ok(Some(true))),
+        told(anywhere.clone(), Ok(None)),
+        told(anywhere.clone(), Ok(Some(false))),
+        told(anywhere, Err("403".into())),
+        told(json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}}}), Ok(Some(false))),
+        told(json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "n", "operator": "Near", "values": ["b"]}]}]}}}), Ok(Some(false))),
+    ]
+    .join("\n\n"));
+}
+
+#[test]
+fn long_and_hostile_names_neither_control_the_terminal_nor_break_the_table() {
+    let mut drive = bad_drive();
+    drive["model"] = json!("\u{1b}[2J\u{202e}evil\nsecond line");
+    drive["serial"] = json!("S".repeat(300));
+    let name = "n".repeat(300);
+    let base = base(
+        vec![report(&name, json!({"drives": [drive], "health": "Bad"}))],
+        vec![node(&name, "True")],
+    );
+    for width in [40, 80, 200] {
+        let text = render::overview::screen(
+            &overview(&base, &named()),
+            false,
+            &Screen {
+                width: Some(width),
+                ..screen(None)
+            },
+        );
+        assert!(
+            !text.contains('\u{1b}') && !text.contains('\u{202e}') && !text.contains("\nsecond"),
+            "{text}"
+        );
+    }
+}
