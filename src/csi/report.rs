@@ -7,16 +7,16 @@
 //! names. Failures of the API server are logged and retried; they delay nothing else in the
 //! process.
 
-mod api;
+pub(crate) mod api;
 mod condition;
 mod condition_publisher;
 mod daemon_watch;
-mod event;
+pub(crate) mod event;
 mod event_publisher;
 mod node_snapshot;
 mod queue;
 mod retry_delay;
-mod token_bucket;
+pub(crate) mod token_bucket;
 mod transitions;
 mod withdrawal;
 
