@@ -103,20 +103,20 @@ impl ClaimLedger {
         None
     }
 
-    /// Whether a write waits for time to pass, and how long.
-    pub(crate) fn next_time(&self) -> Option<Elapsed> {
-        let probe = match self.support {
-            Support::Absent(probe) => Some(probe),
-            Support::Unknown | Support::Present => None,
+    /// When the next write may start: `now`, or later if all that wait are paused.
+    pub(crate) fn next_time(&self, now: Elapsed) -> Option<Elapsed> {
+        let ready = |claim: &Claim| {
+            let paused = self.paused.get(claim).copied().unwrap_or(now);
+            match self.support {
+                Support::Absent(probe) if self.desired.contains_key(claim) => paused.max(probe),
+                _ => paused,
+            }
         };
-        let paused = self
+        let waiting = self
             .pending
             .iter()
-            .filter_map(|claim| self.paused.get(claim));
-        paused
-            .copied()
-            .chain(probe.filter(|_| !self.pending.is_empty()))
-            .min()
+            .filter(|it| !self.in_flight.contains(*it));
+        waiting.map(ready).min()
     }
 
     pub(crate) fn backlog(&self) -> usize {

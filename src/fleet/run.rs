@@ -444,9 +444,14 @@ impl Owner {
                 self.counters.count("events", "ok");
             }
             Done::Event(event, Err(error)) => {
-                let is_final = matches!(error, ApiError::Rejected(_));
+                // An event is news for an hour: one that may not be written now is dropped.
+                let is_final = !matches!(error, ApiError::Retryable { .. });
                 self.counters
                     .count("events", if is_final { "refused" } else { "error" });
+                let error = match error {
+                    ApiError::Forbidden(rejection) => ApiError::Rejected(rejection),
+                    error => error,
+                };
                 self.fail("publishing an event", error);
                 if !is_final {
                     self.events.push_front(event);
@@ -577,27 +582,23 @@ impl Owner {
     fn next_wake(&mut self) -> Instant {
         let at = Instant::now();
         let mut wake = at + TICK;
-        let has_work = self.leads
-            && self.is_synced()
-            && self.jobs.len() < WRITES_AT_ONCE
-            && (self
-                .ledger
-                .as_ref()
-                .is_some_and(|ledger| ledger.backlog() > 0)
-                || !self.events.is_empty()
-                || !self.expired.is_empty()
-                || (self.has(Duty::Claims) && self.ledger.is_none() && !self.is_adopting));
-        if has_work {
-            let paused = self
-                .ledger
-                .as_ref()
-                .and_then(ClaimLedger::next_time)
-                .map(|due| self.start + due);
-            let allowed = self.bucket.next_available(true);
-            let next = self.not_before.unwrap_or(at).max(allowed);
-            // All that waits may be paused: not a busy loop.
-            let next = next.max(at + Duration::from_millis(20));
-            wake = wake.min(paused.filter(|due| *due > next).unwrap_or(next));
+        let now = self.now();
+        let is_ready = self.leads && self.is_synced() && self.is_watching();
+        if is_ready && self.jobs.len() < WRITES_AT_ONCE {
+            let must_adopt = self.has(Duty::Claims) && self.ledger.is_none() && !self.is_adopting;
+            let due = if must_adopt || !self.events.is_empty() || !self.expired.is_empty() {
+                Some(now)
+            } else {
+                self.ledger
+                    .as_ref()
+                    .and_then(|ledger| ledger.next_time(now))
+            };
+            if let Some(due) = due {
+                let allowed = self.bucket.next_available(true);
+                let next = self.not_before.unwrap_or(at).max(allowed);
+                wake = wake.min((self.start + due).max(next));
+            }
+            wake = wake.min(self.retention_at.max(at));
         }
         if let Some(due) = self.evaluate_at {
             wake = wake.min(due.max(at));
