@@ -6,7 +6,7 @@ TOOLS=${DISKVITALS_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/diskvitals-tools}
 PATH="$HOME/.cargo/bin:$TOOLS/bin:$PATH:/usr/sbin:/sbin"
 
 # What is installed, in scripts/install, scripts/package and scripts/release; `folder_of` is the place below the prefix.
-PROGRAMS=(diskvitalsd diskvitals diskvitals-csi diskvitals-notify)
+PROGRAMS=(diskvitalsd diskvitals diskvitals-csi diskvitals-notify diskvitals-fleet)
 folder_of() { case $1 in diskvitalsd|diskvitals-notify) echo sbin ;; *) echo bin ;; esac; }
 # What scripts/release also builds static, with musl, for any Linux: PROGRAM, or PROGRAM:FEATURE where it needs a feature of Cargo.toml.
 STATIC_PROGRAMS=(diskvitals diskvitals-csi)

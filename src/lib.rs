@@ -32,6 +32,8 @@ pub mod cli;
 pub mod cluster;
 pub(crate) mod config;
 pub mod csi;
+#[cfg(feature = "fleet")]
+pub mod fleet;
 pub(crate) mod grpc;
 pub mod host;
 pub(crate) mod logging;

@@ -158,6 +158,28 @@ pub(crate) const PLUGIN: Page = Page {
     see_also: &["kubectl(1)", "diskvitals(1)", "diskvitals-csi(8)"],
 };
 
+/// diskvitals-fleet(8).
+#[cfg(feature = "fleet")]
+pub(crate) const FLEET: Page = Page {
+    section: "8",
+    examples: &[
+        (
+            "diskvitals-fleet --duties claims,shared-drives --listen 127.0.0.1:9963",
+            "Writes the health of claims, and says which drives several nodes have",
+        ),
+        (
+            "diskvitals-fleet crds | kubectl apply -f -",
+            "Installs the custom resource definitions without the chart",
+        ),
+    ],
+    exit: SHIM_EXIT,
+    files: &[(
+        "/var/run/secrets/kubernetes.io/serviceaccount",
+        "token and certificates of the API server, in a pod; elsewhere KUBECONFIG",
+    )],
+    see_also: &["diskvitals-csi(8)", "diskvitalsd(8)", "kubectl(1)"],
+};
+
 impl Page {
     /// The end of the long help: examples and exit statuses.
     pub(crate) fn help(&self) -> String {

@@ -7,12 +7,12 @@
 //! names. Failures of the API server are logged and retried; they delay nothing else in the
 //! process.
 
-mod api;
+pub(crate) mod api;
 mod attempts;
 mod condition;
 mod condition_publisher;
 mod daemon_watch;
-mod event;
+pub(crate) mod event;
 mod event_publisher;
 mod failed_condition;
 mod node_condition;
@@ -21,7 +21,7 @@ mod node_storage;
 mod queue;
 mod retry_delay;
 mod storage_publisher;
-mod token_bucket;
+pub(crate) mod token_bucket;
 mod transitions;
 mod withdrawal;
 

@@ -31,7 +31,7 @@ use crate::model::snapshot::Snapshot;
 
 pub(crate) const PATH: &str = "/metrics";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 const GZIP: &str = "gzip";
 /// Maximum size of request line and headers; a scraper sends a few hundred bytes.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
@@ -70,7 +70,7 @@ struct ScrapeContext {
 
 /// Serves until `stop` completes; then connections have `Limits::drain_timeout` to finish.
 pub(crate) async fn serve<L>(
-    mut incoming: Incoming<L>,
+    incoming: Incoming<L>,
     node: Node,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     limits: Limits,
@@ -86,6 +86,24 @@ pub(crate) async fn serve<L>(
         snapshots,
         limits,
     };
+    let respond = move |request| {
+        let source = source.clone();
+        async move { respond(&request, source).await }
+    };
+    serve_with(incoming, limits, respond, stop).await;
+}
+
+/// Serves the answers of `respond` until `stop` completes.
+pub(crate) async fn serve_with<L, F, A>(
+    mut incoming: Incoming<L>,
+    limits: Limits,
+    respond: F,
+    stop: impl Future<Output = ()>,
+) where
+    L: Accept<Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static>,
+    F: Fn(Request<hyper::body::Incoming>) -> A + Clone + Send + 'static,
+    A: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+{
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
     loop {
@@ -94,7 +112,7 @@ pub(crate) async fn serve<L>(
             // The result of a connection matters only to its scraper.
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             stream = incoming.accept(), if connections.len() < limits.connections => {
-                connections.spawn(serve_connection(stream, source.clone()));
+                connections.spawn(serve_connection(stream, limits.connection_timeout, respond.clone()));
             }
         }
     }
@@ -107,11 +125,17 @@ pub(crate) async fn serve<L>(
     }
 }
 
-async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, source: ScrapeContext) {
-    let all = source.limits.connection_timeout;
-    let service = service_fn(|request| {
-        let source = source.clone();
-        async move { Ok::<_, Infallible>(respond(&request, source).await) }
+async fn serve_connection<F, A>(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    all: Duration,
+    respond: F,
+) where
+    F: Fn(Request<hyper::body::Incoming>) -> A,
+    A: Future<Output = Response<Full<Bytes>>>,
+{
+    let service = service_fn(move |request| {
+        let answer = respond(request);
+        async move { Ok::<_, Infallible>(answer.await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -189,7 +213,7 @@ async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response
     response
 }
 
-fn plain_response(status: StatusCode, words: &'static str) -> Response<Full<Bytes>> {
+pub(crate) fn plain_response(status: StatusCode, words: &'static str) -> Response<Full<Bytes>> {
     let mut response = response_with_type(
         Full::new(Bytes::from_static(words.as_bytes())),
         "text/plain; charset=utf-8",
@@ -198,7 +222,7 @@ fn plain_response(status: StatusCode, words: &'static str) -> Response<Full<Byte
     response
 }
 
-fn response_with_type(body: Full<Bytes>, kind: &'static str) -> Response<Full<Bytes>> {
+pub(crate) fn response_with_type(body: Full<Bytes>, kind: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(body);
     response
         .headers_mut()

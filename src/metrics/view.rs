@@ -6,7 +6,7 @@
 //! drive or the kubelet's records report, cut to a maximum length.
 
 mod drives;
-mod families;
+pub(crate) mod families;
 mod findings;
 mod models;
 mod node;
@@ -77,7 +77,7 @@ pub(crate) fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<Strin
 const MAX_LABEL_BYTES: usize = 256;
 
 /// External text as a label value: bounded, and without control characters.
-fn label(text: &str) -> Cow<'_, str> {
+pub(crate) fn label(text: &str) -> Cow<'_, str> {
     let harmless = text.len() <= MAX_LABEL_BYTES && !text.chars().any(is_deceptive);
     if harmless {
         return Cow::Borrowed(text);

@@ -28,6 +28,7 @@ use crate::model::causes::with_causes;
 pub use kube::Config;
 
 const FIELD_MANAGER: &str = "diskvitals-report";
+/// Of the reporter.
 const REPORTING_CONTROLLER: &str = "diskvitals.io/report";
 
 /// The reason why there is no client of the API server: a problem of the setup.
@@ -131,7 +132,7 @@ impl ApiServer {
             ..PostParams::default()
         };
         match self
-            .with_timeout(events.create(&parameters, &to_kube_event(event)))
+            .with_timeout(events.create(&parameters, &to_kube_event(event, REPORTING_CONTROLLER)))
             .await
         {
             Ok(_) => Ok(()),
@@ -223,25 +224,33 @@ impl ApiServer {
         &self,
         call: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, CallError> {
-        match tokio::time::timeout(self.request_timeout, call).await {
-            Ok(answer) => answer.map_err(CallError::Kube),
-            Err(_) => Err(CallError::TimedOut(self.request_timeout)),
-        }
+        with_timeout(self.request_timeout, call).await
     }
 }
 
-enum CallError {
+pub(crate) async fn with_timeout<T>(
+    limit: Duration,
+    call: impl Future<Output = kube::Result<T>>,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(answer) => answer.map_err(CallError::Kube),
+        Err(_) => Err(CallError::TimedOut(limit)),
+    }
+}
+
+/// The failure of one call.
+pub(crate) enum CallError {
     Kube(kube::Error),
     TimedOut(Duration),
 }
 
-fn already_exists(error: &CallError) -> bool {
+pub(crate) fn already_exists(error: &CallError) -> bool {
     matches!(error, CallError::Kube(kube::Error::Api(status)) if status.reason == "AlreadyExists")
 }
 
 /// Errors of the request are final; errors of the server, of its load or of the token's age are
 /// not. A conflict between writers resolves itself.
-fn classify_error(error: CallError) -> ApiError {
+pub(crate) fn classify_error(error: CallError) -> ApiError {
     let status = match error {
         CallError::Kube(kube::Error::Api(status)) => status,
         CallError::Kube(error) => {
@@ -308,7 +317,7 @@ fn claim_if_used(claim: ObjectReference, claimed: &PvUse) -> Option<Regarding> {
     })
 }
 
-fn to_kube_event(event: &Event) -> KubeEvent {
+pub(crate) fn to_kube_event(event: &Event, controller: &str) -> KubeEvent {
     let Event {
         namespace,
         name,
@@ -331,7 +340,7 @@ fn to_kube_event(event: &Event) -> KubeEvent {
             ..ObjectMeta::default()
         },
         regarding: Some(ObjectReference {
-            api_version: Some("v1".into()),
+            api_version: Some(regarding.api_version().into()),
             kind: Some(regarding.kind.into()),
             namespace: Some(regarding.namespace.clone()).filter(|namespace| !namespace.is_empty()),
             name: Some(regarding.name.clone()),
@@ -343,7 +352,7 @@ fn to_kube_event(event: &Event) -> KubeEvent {
         note: Some(note.clone()),
         type_: Some(if *warning { "Warning" } else { "Normal" }.into()),
         event_time: Some(MicroTime(*time)),
-        reporting_controller: Some(REPORTING_CONTROLLER.into()),
+        reporting_controller: Some(controller.into()),
         reporting_instance: Some(instance.clone()),
         ..KubeEvent::default()
     }

@@ -12,7 +12,7 @@ use crate::model::hash::fnv1a_128;
 /// Longest reason, action and reporting instance, in bytes.
 const MAX_SHORT_LEN: usize = 128;
 /// Namespace of events about objects without a namespace.
-const CLUSTER_SCOPED_NAMESPACE: &str = "default";
+pub(crate) const CLUSTER_SCOPED_NAMESPACE: &str = "default";
 /// The daemon's `Cause.id`: events with the same value on a node have one cause.
 pub(crate) const CAUSE_ANNOTATION: &str = "diskvitals.io/cause";
 const CLEARED_SUFFIX: &str = "Cleared";
@@ -25,6 +25,15 @@ pub(crate) struct Regarding {
     pub namespace: String,
     pub name: String,
     pub uid: String,
+}
+
+impl Regarding {
+    pub(crate) fn api_version(&self) -> &'static str {
+        match self.kind {
+            "NodeStorage" => "diskvitals.io/v1alpha1",
+            _ => "v1",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +96,7 @@ pub(crate) fn reporting_instance(node: &str) -> &str {
 
 /// A transition of an object has the same event name in every process, so the API server refuses
 /// the second event.
-fn event_name(uid: &str, key: &str) -> String {
+pub(crate) fn event_name(uid: &str, key: &str) -> String {
     let text = format!("{uid}\0{key}");
     format!("diskvitals.{:032x}", fnv1a_128(text.bytes()))
 }

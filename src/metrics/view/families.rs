@@ -9,21 +9,21 @@ use prometheus_client::registry::Unit;
 
 use crate::model::timing::{BOUNDS, Timing};
 
-pub(super) static SECONDS: Unit = Unit::Seconds;
-pub(super) static BYTES: Unit = Unit::Bytes;
-pub(super) static CELSIUS: Unit = Unit::Celsius;
+pub(crate) static SECONDS: Unit = Unit::Seconds;
+pub(crate) static BYTES: Unit = Unit::Bytes;
+pub(crate) static CELSIUS: Unit = Unit::Celsius;
 
-pub(super) struct Families<'e> {
+pub(crate) struct Families<'e> {
     encoder: DescriptorEncoder<'e>,
 }
 
 impl<'e> Families<'e> {
-    pub(super) fn new(encoder: DescriptorEncoder<'e>) -> Self {
+    pub(crate) fn new(encoder: DescriptorEncoder<'e>) -> Self {
         Families { encoder }
     }
 
     /// The unit is appended to the name.
-    pub(super) fn gauge(
+    pub(crate) fn gauge(
         &mut self,
         name: &'static str,
         unit: Option<&'static Unit>,
@@ -33,7 +33,7 @@ impl<'e> Families<'e> {
     }
 
     /// `_total` is appended to the name, after the unit.
-    pub(super) fn counter(
+    pub(crate) fn counter(
         &mut self,
         name: &'static str,
         unit: Option<&'static Unit>,
@@ -42,7 +42,7 @@ impl<'e> Families<'e> {
         self.family(name, unit, help, MetricType::Counter)
     }
 
-    pub(super) fn histogram(
+    pub(crate) fn histogram(
         &mut self,
         name: &'static str,
         unit: Option<&'static Unit>,
@@ -64,26 +64,26 @@ impl<'e> Families<'e> {
     }
 }
 
-pub(super) struct Family<'e> {
+pub(crate) struct Family<'e> {
     encoder: MetricEncoder<'e>,
 }
 
 impl Family<'_> {
-    pub(super) fn value(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
+    pub(crate) fn value(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
         self.encoder
             .encode_family(labels)?
             .encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))
     }
 
-    pub(super) fn signed(&mut self, labels: &impl EncodeLabelSet, value: i64) -> fmt::Result {
+    pub(crate) fn signed(&mut self, labels: &impl EncodeLabelSet, value: i64) -> fmt::Result {
         self.encoder.encode_family(labels)?.encode_gauge(&value)
     }
 
-    pub(super) fn fraction(&mut self, labels: &impl EncodeLabelSet, value: f64) -> fmt::Result {
+    pub(crate) fn fraction(&mut self, labels: &impl EncodeLabelSet, value: f64) -> fmt::Result {
         self.encoder.encode_family(labels)?.encode_gauge(&value)
     }
 
-    pub(super) fn count(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
+    pub(crate) fn count(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
         self.encoder
             .encode_family(labels)?
             .encode_counter::<NoLabelSet, u64, f64>(&value, None)
@@ -100,16 +100,16 @@ impl Family<'_> {
     }
 
     /// The one sample of a family without labels.
-    pub(super) fn unlabeled(&mut self, value: i64) -> fmt::Result {
+    pub(crate) fn unlabeled(&mut self, value: i64) -> fmt::Result {
         self.encoder.encode_gauge(&value)
     }
 
-    pub(super) fn unlabeled_count(&mut self, value: u64) -> fmt::Result {
+    pub(crate) fn unlabeled_count(&mut self, value: u64) -> fmt::Result {
         self.encoder
             .encode_counter::<NoLabelSet, u64, f64>(&value, None)
     }
 
-    pub(super) fn histogram_value(
+    pub(crate) fn histogram_value(
         &mut self,
         labels: &impl EncodeLabelSet,
         timing: &Timing,
@@ -131,7 +131,7 @@ impl Family<'_> {
 
     /// One series per state, 1 for the current one: a query for a former state then gives 0, not no
     /// result.
-    pub(super) fn states(
+    pub(crate) fn states(
         &mut self,
         of: Option<(&'static str, &str)>,
         key: &'static str,

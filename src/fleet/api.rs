@@ -1,0 +1,353 @@
+//! Client of the API server: the only module of the controller that knows kube.
+//!
+//! In: calls of the owner. Out: reduced objects from the watches, and what became of a write. Each
+//! call has a time limit; a write names the uid that it is meant for and never forces.
+
+mod reduce;
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::{Node as KubeNode, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::events::v1::Event as KubeEvent;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
+use kube::ResourceExt;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+    Preconditions,
+};
+use kube::runtime::watcher::{Config, Event as WatchEvent};
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+
+use crate::cluster::node_storage::NodeStorage;
+use crate::csi::report::api::{
+    ApiError, ApiSetupError, CallError, already_exists, classify_error, with_timeout,
+};
+use crate::csi::report::event::Event;
+use crate::fleet::lease::LeaseRecord;
+use crate::fleet::model::claims::{Condition, Entry};
+use crate::fleet::model::retention::Expired;
+use crate::fleet::model::{Claim, Node, Report, Volume};
+use crate::model::causes::with_causes;
+
+/// Owner of the fields of `healthStatus` (server-side apply).
+pub(crate) const FIELD_MANAGER: &str = "diskvitals-fleet";
+const CONTROLLER: &str = "diskvitals.io/fleet";
+const PAGE: u32 = 500;
+
+/// A change of one kind of objects.
+#[derive(Clone, Debug)]
+pub(crate) enum Change<T> {
+    /// A new list begins: what was known stays in force until `Listed`.
+    Listing,
+    ListedOne(String, T),
+    Listed,
+    Set(String, T),
+    Deleted(String),
+    /// The watch is failing: what is known may be outdated.
+    Failing,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum ClusterChange {
+    Node(Change<Node>),
+    Report(Change<Report>),
+    Volume(Change<Volume>),
+}
+
+/// What became of a write to a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ClaimWrite {
+    Done,
+    /// The API server answered and dropped the field: its gate CSIVolumeHealth is off, or it is too
+    /// old.
+    NotKept,
+    /// The claim is gone, or another one has its name.
+    Gone,
+    /// Another manager owns the field.
+    Foreign(String),
+    Failed(ApiError),
+}
+
+pub(crate) struct Api {
+    client: kube::Client,
+    server: String,
+    namespace: String,
+    timeout: Duration,
+}
+
+impl Api {
+    /// In a pod by its service account, elsewhere by KUBECONFIG.
+    pub(crate) async fn infer(timeout: Duration) -> Result<Api, ApiSetupError> {
+        let mut config = kube::Config::infer()
+            .await
+            .map_err(|error| ApiSetupError::Config(Box::new(error)))?;
+        // The owner decides on retries.
+        config.default_retry = false;
+        config.connect_timeout = Some(timeout);
+        let (server, namespace) = (
+            config.cluster_url.to_string(),
+            config.default_namespace.clone(),
+        );
+        let client = kube::Client::try_from(config)
+            .map_err(|error| ApiSetupError::Client(Box::new(error)))?;
+        Ok(Api {
+            client,
+            server,
+            namespace,
+            timeout,
+        })
+    }
+
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The namespace of the pod, or of the kubeconfig.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    pub(crate) async fn watch_nodes(&self, into: mpsc::Sender<ClusterChange>) {
+        let nodes = kube::Api::<KubeNode>::all(self.client.clone());
+        follow(nodes, "nodes", reduce::node, ClusterChange::Node, into).await;
+    }
+
+    pub(crate) async fn watch_volumes(&self, into: mpsc::Sender<ClusterChange>) {
+        let volumes = kube::Api::<PersistentVolume>::all(self.client.clone());
+        let what = "persistentvolumes";
+        follow(volumes, what, reduce::volume, ClusterChange::Volume, into).await;
+    }
+
+    /// As untyped objects: one that a person or a newer version wrote in another form must not hide
+    /// all others.
+    pub(crate) async fn watch_reports(&self, into: mpsc::Sender<ClusterChange>) {
+        let resource = ApiResource::erase::<NodeStorage>(&());
+        let reports = kube::Api::<DynamicObject>::all_with(self.client.clone(), &resource);
+        let what = "nodestorages";
+        follow(reports, what, reduce::report, ClusterChange::Report, into).await;
+    }
+
+    /// The claims whose health this manager has written, in pages. Read once by a new leader.
+    pub(crate) async fn own_claims(&self) -> Result<Vec<(Claim, Entry)>, ApiError> {
+        let claims: kube::Api<PersistentVolumeClaim> = kube::Api::all(self.client.clone());
+        let mut own = Vec::new();
+        let mut parameters = ListParams::default().limit(PAGE);
+        loop {
+            let page = with_timeout(self.timeout, claims.list(&parameters))
+                .await
+                .map_err(classify_error)?;
+            own.extend(page.items.into_iter().filter_map(reduce::own_claim));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok(own),
+            }
+        }
+    }
+
+    /// Applies the conditions; none: removes what this manager applied.
+    pub(crate) async fn apply_health(
+        &self,
+        claim: &Claim,
+        conditions: &[Condition],
+        since: Timestamp,
+    ) -> ClaimWrite {
+        let claims: kube::Api<PersistentVolumeClaim> =
+            kube::Api::namespaced(self.client.clone(), &claim.namespace);
+        let mut applied = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},
+        });
+        if !conditions.is_empty() {
+            let entries: Vec<_> = conditions
+                .iter()
+                .map(|it| json!({"status": it.status, "reason": it.reason, "message": it.message}))
+                .collect();
+            applied["status"] = json!({"healthStatus": {"healthConditions": entries, "lastTransitionTime": Time(since)}});
+        }
+        let parameters = PatchParams::apply(FIELD_MANAGER);
+        let patch = Patch::Apply(applied);
+        let call = claims.patch_status(&claim.name, &parameters, &patch);
+        match with_timeout(self.timeout, call).await {
+            Ok(_) if conditions.is_empty() => ClaimWrite::Done,
+            Ok(claim) => {
+                let health = claim.status.and_then(|status| status.health_status);
+                let kept = health.and_then(|health| health.health_conditions);
+                if kept.is_none_or(|kept| kept.is_empty()) {
+                    ClaimWrite::NotKept
+                } else {
+                    ClaimWrite::Done
+                }
+            }
+            Err(error) => classify_claim_error(error),
+        }
+    }
+
+    pub(crate) async fn node_exists(&self, name: &str) -> Result<bool, ApiError> {
+        let nodes: kube::Api<KubeNode> = kube::Api::all(self.client.clone());
+        let node = with_timeout(self.timeout, nodes.get_metadata_opt(name)).await;
+        node.map(|node| node.is_some()).map_err(classify_error)
+    }
+
+    /// Deletes exactly this version of the object. True: it is gone, by our hand or another's.
+    pub(crate) async fn delete_report(&self, report: &Expired) -> Result<bool, ApiError> {
+        let reports: kube::Api<NodeStorage> = kube::Api::all(self.client.clone());
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(report.uid.clone()),
+                resource_version: Some(report.resource_version.clone()),
+            }),
+            ..DeleteParams::default()
+        };
+        match with_timeout(self.timeout, reports.delete(&report.name, &parameters)).await {
+            Ok(_) => Ok(true),
+            Err(CallError::Kube(kube::Error::Api(status))) if status.code == 404 => Ok(true),
+            // It was written meanwhile.
+            Err(CallError::Kube(kube::Error::Api(status))) if status.code == 409 => Ok(false),
+            Err(error) => Err(classify_error(error)),
+        }
+    }
+
+    /// One that already exists counts as published.
+    pub(crate) async fn publish(&self, event: &Event) -> Result<(), ApiError> {
+        let events: kube::Api<KubeEvent> =
+            kube::Api::namespaced(self.client.clone(), &event.namespace);
+        let object = crate::csi::report::api::to_kube_event(event, CONTROLLER);
+        let parameters = PostParams::default();
+        match with_timeout(self.timeout, events.create(&parameters, &object)).await {
+            Ok(_) => Ok(()),
+            Err(error) if already_exists(&error) => Ok(()),
+            Err(error) => Err(classify_error(error)),
+        }
+    }
+
+    pub(crate) async fn lease(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<LeaseRecord>, ApiError> {
+        let leases: kube::Api<Lease> = kube::Api::namespaced(self.client.clone(), namespace);
+        let lease = with_timeout(self.timeout, leases.get_opt(name)).await;
+        Ok(lease.map_err(classify_error)?.map(record_of))
+    }
+
+    /// Creates the lease, or replaces exactly the version that was read. None: another one was
+    /// faster.
+    pub(crate) async fn write_lease(
+        &self,
+        namespace: &str,
+        name: &str,
+        record: &LeaseRecord,
+    ) -> Result<Option<LeaseRecord>, ApiError> {
+        let leases: kube::Api<Lease> = kube::Api::namespaced(self.client.clone(), namespace);
+        let object = Lease {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some(namespace.to_owned()),
+                resource_version: record.version.clone(),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(record.holder.clone()),
+                lease_duration_seconds: Some(record.seconds),
+                lease_transitions: Some(record.transitions),
+                acquire_time: record.acquired.map(MicroTime),
+                renew_time: record.renewed.map(MicroTime),
+                ..LeaseSpec::default()
+            }),
+        };
+        let parameters = PostParams::default();
+        let call = async {
+            if record.version.is_some() {
+                leases.replace(name, &parameters, &object).await
+            } else {
+                leases.create(&parameters, &object).await
+            }
+        };
+        match with_timeout(self.timeout, call).await {
+            Ok(lease) => Ok(Some(record_of(lease))),
+            Err(CallError::Kube(kube::Error::Api(status))) if status.code == 409 => Ok(None),
+            Err(error) => Err(classify_error(error)),
+        }
+    }
+}
+
+fn record_of(lease: Lease) -> LeaseRecord {
+    let spec = lease.spec.unwrap_or_default();
+    LeaseRecord {
+        holder: spec.holder_identity.unwrap_or_default(),
+        seconds: spec.lease_duration_seconds.unwrap_or_default(),
+        transitions: spec.lease_transitions.unwrap_or_default(),
+        acquired: spec.acquire_time.map(|time| time.0),
+        renewed: spec.renew_time.map(|time| time.0),
+        version: lease.metadata.resource_version,
+    }
+}
+
+fn classify_claim_error(error: CallError) -> ClaimWrite {
+    if let CallError::Kube(kube::Error::Api(status)) = &error {
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        let managers: BTreeSet<&str> = causes
+            .filter(|cause| cause.reason == "FieldManagerConflict")
+            .map(|cause| cause.message.as_str())
+            .collect();
+        if !managers.is_empty() {
+            return ClaimWrite::Foreign(managers.into_iter().collect::<Vec<_>>().join("; "));
+        }
+        // A server that does not know the field at all (before 1.37) refuses to apply it.
+        if status.message.contains("field not declared in schema") {
+            return ClaimWrite::NotKept;
+        }
+        let is_other_uid = status.code == 409 && status.message.to_lowercase().contains("uid");
+        if status.code == 404 || is_other_uid {
+            return ClaimWrite::Gone;
+        }
+    }
+    ClaimWrite::Failed(classify_error(error))
+}
+
+/// Ends when the receiver is gone.
+async fn follow<K, T>(
+    objects: kube::Api<K>,
+    what: &'static str,
+    reduce: fn(K) -> T,
+    wrap: fn(Change<T>) -> ClusterChange,
+    into: mpsc::Sender<ClusterChange>,
+) where
+    K: kube::Resource + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    let stream = watcher(objects, Config::default()).default_backoff();
+    let mut stream = std::pin::pin!(stream);
+    let mut is_failing = false;
+    while let Some(event) = stream.next().await {
+        let change = match event {
+            Ok(WatchEvent::Init) => Change::Listing,
+            Ok(WatchEvent::InitApply(object)) => {
+                Change::ListedOne(object.name_any(), reduce(object))
+            }
+            Ok(WatchEvent::InitDone) => Change::Listed,
+            Ok(WatchEvent::Apply(object)) => Change::Set(object.name_any(), reduce(object)),
+            Ok(WatchEvent::Delete(object)) => Change::Deleted(object.name_any()),
+            Err(error) => {
+                if !std::mem::replace(&mut is_failing, true) {
+                    let error = with_causes(&error);
+                    tracing::warn!(resource = what, error, "watching fails; it is tried again");
+                }
+                Change::Failing
+            }
+        };
+        if !matches!(change, Change::Failing | Change::Listing) && std::mem::take(&mut is_failing) {
+            tracing::info!(resource = what, "watching works again");
+        }
+        if into.send(wrap(change)).await.is_err() {
+            return;
+        }
+    }
+}

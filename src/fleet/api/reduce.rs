@@ -1,0 +1,132 @@
+//! Objects of the API server, reduced to what decisions need: a cluster has a hundred thousand of
+//! them.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node as KubeNode, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
+use serde::Deserialize;
+
+use crate::cluster::node_storage::NodeStorageStatus;
+use crate::fleet::api::FIELD_MANAGER;
+use crate::fleet::model::claims::{Condition, Entry};
+use crate::fleet::model::pin::Pin;
+use crate::fleet::model::{Claim, Node, Report, Volume};
+
+pub(super) fn node(node: KubeNode) -> Node {
+    let conditions = node.status.and_then(|status| status.conditions);
+    Node {
+        uid: node.metadata.uid.unwrap_or_default(),
+        hostname: node
+            .metadata
+            .labels
+            .and_then(|mut labels| labels.remove("kubernetes.io/hostname"))
+            .unwrap_or_default(),
+        is_ready: conditions
+            .iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+    }
+}
+
+pub(super) fn report(object: DynamicObject) -> Report {
+    let status = object.data.get("status");
+    Report {
+        last_write: last_write(&object.metadata),
+        uid: object.metadata.uid.unwrap_or_default(),
+        resource_version: object.metadata.resource_version.unwrap_or_default(),
+        // A status in another form is none.
+        status: status.and_then(|status| NodeStorageStatus::deserialize(status).ok()),
+    }
+}
+
+/// By the API server's clock: of the field managers, and of the creation.
+fn last_write(metadata: &ObjectMeta) -> Option<Timestamp> {
+    let managers = metadata.managed_fields.iter().flatten();
+    managers
+        .filter_map(|manager| manager.time.as_ref())
+        .chain(&metadata.creation_timestamp)
+        .map(|time| time.0)
+        .max()
+}
+
+pub(super) fn volume(volume: PersistentVolume) -> Volume {
+    let Some(spec) = volume.spec else {
+        return Volume::default();
+    };
+    let claim = spec.claim_ref.and_then(|claim| {
+        Some(Claim {
+            namespace: claim.namespace?,
+            name: claim.name?,
+            uid: claim.uid?,
+        })
+    });
+    let terms = spec
+        .node_affinity
+        .and_then(|affinity| affinity.required)
+        .map(|required| required.node_selector_terms)
+        .unwrap_or_default();
+    Volume {
+        csi: spec.csi.map(|csi| (csi.driver, csi.volume_handle)),
+        claim,
+        pins: pins(terms),
+    }
+}
+
+/// Terms are alternatives: only a single one can tie a volume to a node.
+fn pins(terms: Vec<NodeSelectorTerm>) -> Vec<Pin> {
+    let Ok([term]) = <[NodeSelectorTerm; 1]>::try_from(terms) else {
+        return Vec::new();
+    };
+    let single = |requirement: NodeSelectorRequirement| {
+        let values = requirement
+            .values
+            .filter(|_| requirement.operator == "In")?;
+        let [value] = <[String; 1]>::try_from(values).ok()?;
+        Some((requirement.key, value))
+    };
+    let fields = term.match_fields.into_iter().flatten().filter_map(single);
+    let labels = term
+        .match_expressions
+        .into_iter()
+        .flatten()
+        .filter_map(single);
+    fields
+        .filter(|(key, _)| key == "metadata.name")
+        .map(|(_, value)| Pin::Name(value))
+        .chain(labels.map(|(key, value)| Pin::Label { key, value }))
+        .collect()
+}
+
+/// A claim with health that this manager has applied.
+pub(super) fn own_claim(claim: PersistentVolumeClaim) -> Option<(Claim, Entry)> {
+    let metadata = claim.metadata;
+    let is_ours = metadata.managed_fields.iter().flatten().any(|manager| {
+        manager.manager.as_deref() == Some(FIELD_MANAGER)
+            && manager.subresource.as_deref() == Some("status")
+    });
+    let health = claim.status?.health_status?;
+    let conditions = health.health_conditions.unwrap_or_default();
+    let known = |condition: k8s_openapi::api::core::v1::VolumeHealthCondition| {
+        let status = ["Degraded", "Inaccessible", "DataLoss"]
+            .into_iter()
+            .find(|status| *status == condition.status)?;
+        Some(Condition {
+            status,
+            reason: condition.reason,
+            message: condition.message.unwrap_or_default(),
+        })
+    };
+    is_ours.then_some(())?;
+    let entry = Entry {
+        conditions: conditions.into_iter().filter_map(known).collect(),
+        ..Entry::default()
+    };
+    let claim = Claim {
+        namespace: metadata.namespace?,
+        name: metadata.name?,
+        uid: metadata.uid?,
+    };
+    Some((claim, entry))
+}

@@ -1,0 +1,218 @@
+//! What the controller knows of the cluster, and what follows from it. Pure: no clock, no I/O; a
+//! time is the monotonic time since the start of the process.
+//!
+//! In: nodes, reports (`NodeStorage`) and volumes as the API server last showed them. Out: decisions.
+//! A failed or missing reading is no statement: it raises nothing and clears nothing.
+
+pub(crate) mod claims;
+pub(crate) mod pin;
+pub(crate) mod retention;
+pub(crate) mod shared_drives;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::cluster::node_storage::{DAEMON_REACHABLE, Health, NodeStorageStatus};
+
+/// Monotonic time since the start of the process.
+pub(crate) type Elapsed = Duration;
+
+/// Thresholds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    /// A node that is not ready, or gone, for this time makes its volumes unavailable.
+    pub unavailable_after: Duration,
+    /// How long two nodes must list one drive before it is called shared.
+    pub shared_after: Duration,
+    /// The report of a deleted node is kept for this time after it was last written.
+    pub keep_reports: Duration,
+    /// A node must have been absent for this time before its report may be deleted.
+    pub absent_before_delete: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            unavailable_after: Duration::from_secs(300),
+            shared_after: Duration::from_secs(120),
+            keep_reports: Duration::from_secs(30 * 24 * 3600),
+            absent_before_delete: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// A Node object, reduced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub uid: String,
+    /// Label `kubernetes.io/hostname`.
+    pub hostname: String,
+    /// The condition Ready is True.
+    pub is_ready: bool,
+}
+
+/// A NodeStorage object, reduced.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Report {
+    pub uid: String,
+    pub resource_version: String,
+    /// When the object was last written, by the API server's clock.
+    pub last_write: Option<Timestamp>,
+    /// None: never reported.
+    pub status: Option<NodeStorageStatus>,
+}
+
+impl Report {
+    /// The status, if the node's daemon answers and it is about this Node object.
+    pub(crate) fn current(&self, node: &Node) -> Option<&NodeStorageStatus> {
+        let status = self.status.as_ref()?;
+        let reachable = status
+            .conditions
+            .iter()
+            .any(|condition| condition.type_ == DAEMON_REACHABLE && condition.status == "True");
+        (reachable && !node.uid.is_empty() && status.node_uid == node.uid).then_some(status)
+    }
+}
+
+/// The claim of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Claim {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
+/// A PersistentVolume, reduced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Volume {
+    /// Driver and handle of a CSI volume.
+    pub csi: Option<(String, String)>,
+    pub claim: Option<Claim>,
+    /// The requirements of the node affinity, any of which may tie it to one node.
+    pub pins: Vec<pin::Pin>,
+}
+
+/// Drives of one model and firmware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ModelTotals {
+    pub drives: u64,
+}
+
+/// Everything known, with the times of what lasts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    pub nodes: BTreeMap<String, Node>,
+    pub reports: BTreeMap<String, Report>,
+    pub volumes: BTreeMap<String, Volume>,
+    /// Names of the nodes with a host name.
+    hostnames: BTreeMap<String, BTreeSet<String>>,
+    /// Since when a node has not been ready, or has been absent although it has a report.
+    unready_since: BTreeMap<String, Elapsed>,
+    /// Since when a drive has been listed by these nodes.
+    shared_since: BTreeMap<(String, BTreeSet<String>), Elapsed>,
+}
+
+impl View {
+    /// Notes since when a state has lasted. Called after each change of nodes and reports.
+    pub(crate) fn observe(&mut self, now: Elapsed) {
+        self.hostnames.clear();
+        for (name, node) in &self.nodes {
+            let names = self.hostnames.entry(node.hostname.clone()).or_default();
+            names.insert(name.clone());
+        }
+        let mut unready: BTreeSet<&String> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| !node.is_ready)
+            .map(|(name, _)| name)
+            .collect();
+        unready.extend(
+            self.reports
+                .keys()
+                .filter(|name| !self.nodes.contains_key(*name)),
+        );
+        self.unready_since.retain(|name, _| unready.contains(name));
+        for name in unready {
+            self.unready_since.entry(name.clone()).or_insert(now);
+        }
+        let shared = shared_drives::candidates(&self.nodes, &self.reports);
+        self.shared_since
+            .retain(|(id, nodes), _| shared.get(id) == Some(nodes));
+        for pair in shared {
+            self.shared_since.entry(pair).or_insert(now);
+        }
+    }
+
+    /// Since when the node has not been ready, or has been gone.
+    pub(crate) fn unready_since(&self, node: &str) -> Option<Elapsed> {
+        self.unready_since.get(node).copied()
+    }
+
+    /// Drives that several nodes have listed for long enough.
+    pub(crate) fn shared_drives(
+        &self,
+        policy: &Policy,
+        now: Elapsed,
+    ) -> BTreeMap<String, BTreeSet<String>> {
+        self.shared_since
+            .iter()
+            .filter(|(_, since)| now.saturating_sub(**since) >= policy.shared_after)
+            .map(|((id, nodes), _)| (id.clone(), nodes.clone()))
+            .collect()
+    }
+
+    /// When a decision changes by the passing of time alone.
+    pub(crate) fn next_deadline(&self, policy: &Policy, now: Elapsed) -> Option<Elapsed> {
+        let unready = self.unready_since.values().flat_map(|since| {
+            [
+                *since + policy.unavailable_after,
+                *since + policy.absent_before_delete,
+            ]
+        });
+        let shared = self
+            .shared_since
+            .values()
+            .map(|since| *since + policy.shared_after);
+        unready.chain(shared).filter(|at| *at > now).min()
+    }
+
+    /// Nodes whose report is current.
+    pub(crate) fn reporting(&self) -> u64 {
+        self.current().count() as u64
+    }
+
+    /// Drives by model and firmware, of all current reports.
+    pub(crate) fn models(&self) -> BTreeMap<(String, String), ModelTotals> {
+        let mut models: BTreeMap<(String, String), ModelTotals> = BTreeMap::new();
+        for model in self.current().flat_map(|status| &status.models) {
+            let key = (model.model.clone(), model.firmware.clone());
+            models.entry(key).or_default().drives += u64::from(model.count);
+        }
+        models
+    }
+
+    fn current(&self) -> impl Iterator<Item = &NodeStorageStatus> {
+        self.nodes
+            .iter()
+            .filter_map(|(name, node)| self.reports.get(name)?.current(node))
+    }
+
+    /// Nodes by the health that they report now: `Unknown` where none is current.
+    pub(crate) fn nodes_by_health(&self) -> BTreeMap<u8, u64> {
+        let mut counts = BTreeMap::new();
+        for (name, node) in &self.nodes {
+            let current = self
+                .reports
+                .get(name)
+                .and_then(|report| report.current(node));
+            let health = current.map_or(Health::Unknown, |status| status.health);
+            *counts.entry(health.severity()).or_default() += 1;
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,346 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition as KubeCondition, Time};
+use proptest::prelude::*;
+
+use super::claims::{Entry, desired};
+use super::pin::Pin;
+use super::retention::expired;
+use super::*;
+use crate::cluster::node_storage::{DriveEntry, VolumeCondition, VolumeEntry, VolumeStatus};
+
+const DRIVE: &str = "naa.5000c500a1b2c3d4";
+
+fn at(seconds: u64) -> Elapsed {
+    Duration::from_secs(seconds)
+}
+
+fn node(name: &str) -> Node {
+    Node {
+        uid: format!("uid-of-{name}"),
+        hostname: name.to_owned(),
+        is_ready: true,
+    }
+}
+
+fn claim() -> Claim {
+    Claim {
+        namespace: "shop".into(),
+        name: "data".into(),
+        uid: "u1".into(),
+    }
+}
+
+/// A complete report of a daemon that answers.
+fn status(of: &str) -> NodeStorageStatus {
+    NodeStorageStatus {
+        node_uid: format!("uid-of-{of}"),
+        health: Health::Good,
+        drive_ids: vec![DRIVE.into()],
+        conditions: vec![KubeCondition {
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+            message: String::new(),
+            observed_generation: None,
+            reason: "Answers".into(),
+            status: "True".into(),
+            type_: DAEMON_REACHABLE.into(),
+        }],
+        ..NodeStorageStatus::default()
+    }
+}
+
+fn broken(of: &str) -> NodeStorageStatus {
+    let mut status = status(of);
+    status.health = Health::Bad;
+    status.counts.bad = 1;
+    status.drives = vec![DriveEntry {
+        id: DRIVE.into(),
+        health: Health::Bad,
+        ..DriveEntry::default()
+    }];
+    status.volumes = vec![VolumeEntry {
+        driver: "csi.example.com".into(),
+        handle: "h1".into(),
+        health: Health::Bad,
+        health_conditions: vec![VolumeCondition {
+            status: VolumeStatus::Inaccessible,
+            reason: "DriveOffline".into(),
+            message: "drive sda is offline".into(),
+        }],
+        drive_ids: vec![DRIVE.into()],
+        ..VolumeEntry::default()
+    }];
+    status
+}
+
+fn view(statuses: &[(&str, NodeStorageStatus)]) -> View {
+    let mut view = View::default();
+    for (name, status) in statuses {
+        view.nodes.insert((*name).into(), node(name));
+        report(&mut view, name, status.clone());
+    }
+    view.volumes.insert(
+        "pv1".into(),
+        Volume {
+            csi: Some(("csi.example.com".into(), "h1".into())),
+            claim: Some(claim()),
+            pins: vec![Pin::Label {
+                key: "topology.example.com/node".into(),
+                value: "a".into(),
+            }],
+        },
+    );
+    view.observe(at(0));
+    view
+}
+
+fn report(view: &mut View, name: &str, status: NodeStorageStatus) {
+    let report = Report {
+        uid: format!("report-of-{name}"),
+        resource_version: "1".into(),
+        last_write: Some(Timestamp::UNIX_EPOCH),
+        status: Some(status),
+    };
+    view.reports.insert(name.into(), report);
+}
+
+fn reasons(entries: &BTreeMap<Claim, Entry>) -> Vec<String> {
+    let conditions = entries.values().flat_map(|entry| &entry.conditions);
+    conditions.map(|it| it.reason.clone()).collect()
+}
+
+fn decide(view: &View, written: &BTreeMap<Claim, Entry>, now: u64) -> BTreeMap<Claim, Entry> {
+    desired(view, written, &Policy::default(), at(now))
+}
+
+/// As written after the drive broke.
+fn after_break() -> BTreeMap<Claim, Entry> {
+    let written = decide(&view(&[("a", broken("a"))]), &BTreeMap::new(), 1);
+    assert_eq!(reasons(&written), ["DriveOffline"]);
+    written
+}
+
+#[test]
+fn a_listed_volume_that_is_tied_to_the_node_makes_its_claim_unhealthy() {
+    after_break();
+}
+
+#[test]
+fn a_node_cannot_speak_about_a_volume_of_another_node() {
+    let view = view(&[("a", status("a")), ("b", broken("b"))]);
+    assert_eq!(decide(&view, &BTreeMap::new(), 1), BTreeMap::new());
+}
+
+#[test]
+fn absence_clears_only_when_the_drives_of_the_entry_are_present_and_not_bad() {
+    let written = after_break();
+    assert_eq!(
+        decide(&view(&[("a", status("a"))]), &written, 2),
+        BTreeMap::new()
+    );
+    let mut silent = status("a");
+    silent.conditions[0].status = "False".into();
+    let mut cut = status("a");
+    cut.truncated.volumes = true;
+    let mut without_drive = status("a");
+    without_drive.drive_ids.clear();
+    let mut still_bad = broken("a");
+    still_bad.volumes.clear();
+    let mut of_unknown_health = broken("a");
+    of_unknown_health.volumes[0].health = Health::Unknown;
+    let mut of_a_newer_version = broken("a");
+    of_a_newer_version.volumes[0].health_conditions[0].status = VolumeStatus::Unknown;
+    let other_node = status("another node object of this name");
+    for kept in [
+        silent,
+        cut,
+        without_drive,
+        still_bad,
+        of_unknown_health,
+        of_a_newer_version,
+        other_node,
+        NodeStorageStatus::default(),
+    ] {
+        assert_eq!(
+            decide(&view(&[("a", kept.clone())]), &written, 2),
+            written,
+            "{kept:?}"
+        );
+    }
+    let mut gone = view(&[("a", status("a"))]);
+    gone.reports.clear();
+    assert_eq!(decide(&gone, &written, 2), written);
+}
+
+#[test]
+fn after_a_restart_the_drives_are_not_known_and_the_whole_node_must_be_in_order() {
+    let mut written = after_break();
+    written.get_mut(&claim()).expect("written").drives.clear();
+    let mut missing = status("a");
+    missing.counts.missing = 1;
+    assert_eq!(decide(&view(&[("a", missing)]), &written, 2), written);
+    assert_eq!(
+        decide(&view(&[("a", status("a"))]), &written, 2),
+        BTreeMap::new()
+    );
+}
+
+#[test]
+fn a_node_that_is_not_ready_for_five_minutes_makes_its_volumes_unavailable_until_it_is_ready() {
+    let mut view = view(&[("a", status("a"))]);
+    view.nodes.get_mut("a").expect("a").is_ready = false;
+    view.observe(at(10));
+    assert_eq!(decide(&view, &BTreeMap::new(), 309), BTreeMap::new());
+    assert_eq!(
+        view.next_deadline(&Policy::default(), at(309)),
+        Some(at(310))
+    );
+    let written = decide(&view, &BTreeMap::new(), 310);
+    assert_eq!(reasons(&written), ["NodeUnavailable"]);
+    view.nodes.get_mut("a").expect("a").is_ready = true;
+    view.observe(at(311));
+    assert_eq!(decide(&view, &written, 311), BTreeMap::new());
+}
+
+#[test]
+fn the_last_word_of_an_unavailable_node_stays_beside_its_unavailability() {
+    let written = after_break();
+    let mut view = view(&[("a", broken("a"))]);
+    view.nodes.clear();
+    view.observe(at(0));
+    let after = decide(&view, &written, 300);
+    assert_eq!(reasons(&after), ["DriveOffline", "NodeDeleted"]);
+    assert_eq!(decide(&view, &after, 301), after);
+}
+
+#[test]
+fn a_zone_with_one_node_ties_no_volume_to_it() {
+    let mut view = view(&[("a", status("a"))]);
+    let zone = Pin::Label {
+        key: "topology.kubernetes.io/zone".into(),
+        value: "west".into(),
+    };
+    assert_eq!(zone.node(&view), None);
+    // Two nodes with one host name: nobody knows which.
+    view.nodes.insert(
+        "b".into(),
+        Node {
+            hostname: "a".into(),
+            ..node("b")
+        },
+    );
+    view.observe(at(1));
+    let host = Pin::Label {
+        key: "kubernetes.io/hostname".into(),
+        value: "a".into(),
+    };
+    assert_eq!(host.node(&view), None);
+    assert_eq!(Pin::Name("b".into()).node(&view), Some("b"));
+}
+
+#[test]
+fn a_drive_is_shared_when_two_ready_nodes_list_it_for_two_minutes() {
+    let policy = Policy::default();
+    let mut view = view(&[("a", status("a")), ("b", status("b"))]);
+    assert!(view.shared_drives(&policy, at(119)).is_empty());
+    let nodes = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
+    assert_eq!(
+        view.shared_drives(&policy, at(120)),
+        BTreeMap::from([(DRIVE.to_owned(), nodes)])
+    );
+    // A disk that has moved on: the old node's report is outdated.
+    view.nodes.get_mut("a").expect("a").is_ready = false;
+    view.observe(at(121));
+    assert!(view.shared_drives(&policy, at(500)).is_empty());
+}
+
+#[test]
+fn ids_that_identify_nothing_are_never_shared() {
+    for id in [
+        "path:pci-0000:00:05.0",
+        "QEMU_HARDDISK_QM00001",
+        "naa.",
+        "eui.0000000000000000",
+        "",
+    ] {
+        let with = |of: &str| NodeStorageStatus {
+            drive_ids: vec![id.to_owned()],
+            ..status(of)
+        };
+        let view = view(&[("a", with("a")), ("b", with("b"))]);
+        assert!(
+            view.shared_drives(&Policy::default(), at(500)).is_empty(),
+            "{id}"
+        );
+    }
+}
+
+#[test]
+fn the_report_of_a_deleted_node_is_removed_after_thirty_days_and_of_a_living_one_never() {
+    let mut view = view(&[("a", status("a")), ("b", status("b"))]);
+    view.nodes.remove("a");
+    view.observe(at(0));
+    let days = |days: i64| Timestamp::from_second(days * 86_400).expect("a time");
+    let names = |now, wall| -> Vec<String> {
+        let old = expired(&view, &Policy::default(), at(now), wall);
+        old.into_iter().map(|it| it.name).collect()
+    };
+    assert_eq!(names(3600, days(30)), ["a"]);
+    assert!(names(3600, days(29)).is_empty());
+    assert!(
+        names(3599, days(30)).is_empty(),
+        "seen absent for less than an hour"
+    );
+    // The controller's clock is behind the API server's.
+    assert!(names(3600, days(-400)).is_empty());
+}
+
+/// Anything that a reporter, or its absence, may say without saying that the volume is well.
+fn doubtful() -> impl Strategy<Value = Option<NodeStorageStatus>> {
+    let any_status = (any::<bool>(), any::<bool>(), any::<bool>(), 0..3_u8).prop_map(
+        |(reachable, cut, same_node, drives)| {
+            let mut status = status(if same_node { "a" } else { "b" });
+            status.conditions[0].status = if reachable { "True" } else { "Unknown" }.into();
+            status.truncated.volumes = cut;
+            match drives {
+                0 => status.drive_ids.clear(),
+                1 => status.drives = broken("a").drives,
+                _ => {}
+            }
+            let proves = reachable && !cut && same_node && drives == 2;
+            (!proves).then_some(status)
+        },
+    );
+    prop_oneof![Just(None), any_status]
+}
+
+proptest! {
+    #[test]
+    fn no_sequence_of_failed_readings_clears_an_entry(readings in proptest::collection::vec(doubtful(), 0..20)) {
+        let first = after_break();
+        let mut written = first.clone();
+        for (second, reading) in readings.into_iter().enumerate() {
+            let mut view = view(&[("a", status("a"))]);
+            match reading {
+                Some(status) => report(&mut view, "a", status),
+                None => { view.reports.remove("a"); }
+            }
+            written = decide(&view, &written, second as u64);
+        }
+        prop_assert_eq!(written, first);
+    }
+
+    #[test]
+    fn the_order_of_observations_does_not_change_the_decision(order in Just(vec![0, 1, 2, 3]).prop_shuffle()) {
+        let whole = view(&[("a", broken("a")), ("b", status("b"))]);
+        let mut view = View::default();
+        for step in order {
+            match step {
+                0 => view.nodes.clone_from(&whole.nodes),
+                1 => { view.reports.insert("a".into(), whole.reports["a"].clone()); }
+                2 => { view.reports.insert("b".into(), whole.reports["b"].clone()); }
+                _ => view.volumes.clone_from(&whole.volumes),
+            }
+            view.observe(at(0));
+        }
+        prop_assert_eq!(decide(&view, &BTreeMap::new(), 1), decide(&whole, &BTreeMap::new(), 1));
+    }
+}

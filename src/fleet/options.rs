@@ -1,0 +1,117 @@
+//! Command line of `diskvitals-fleet`: text in, validated values out.
+
+use clap::{Parser, Subcommand};
+
+use crate::config::listen::Address;
+use crate::csi::report::event::is_dns_subdomain;
+use crate::logging::LogFormat;
+use crate::manual::FLEET;
+
+/// One thing that the controller does. Each needs rights of its own (docs/fleet.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Duty {
+    Claims,
+    SharedDrives,
+}
+
+/// The cluster's controller of diskvitals: acts on the NodeStorage objects that the nodes' reporters
+/// write.
+///
+/// It runs once in the cluster, in two replicas of which one leads. It has no access to any node.
+/// Always: the NodeStorage of a node that was deleted is removed 30 days after it was last written.
+/// Further duties by --duties:
+///
+/// claims: status.healthStatus of PersistentVolumeClaims whose volume is tied to one node
+/// (Kubernetes 1.37 with the feature gate CSIVolumeHealth). shared-drives: events on nodes that list
+/// the same drive at the same time.
+///
+/// Signals: TERM and INT stop it, within 5 s; the lease is released.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "diskvitals-fleet",
+    version,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true,
+    after_long_help = FLEET.help()
+)]
+pub struct Options {
+    /// What it does: claims, shared-drives; separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "DUTIES", value_parser = duty, required_unless_present_any = ["man"])]
+    pub duties: Vec<Duty>,
+
+    /// Serve /healthz, /readyz and /metrics on this address: 127.0.0.1:9963, a pod's own address, or
+    /// unix:/PATH [default: nowhere]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<Address>,
+
+    /// Namespace of the Lease that the replicas elect their leader by [default: the pod's, or the
+    /// kubeconfig's]
+    #[arg(long, value_name = "NAMESPACE", value_parser = name)]
+    pub lease_namespace: Option<String>,
+
+    /// Name of the Lease
+    #[arg(long, value_name = "NAME", default_value = "diskvitals-fleet", value_parser = name)]
+    pub lease_name: String,
+
+    /// Log format, on standard error or to journald
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub log_format: LogFormat,
+
+    /// Print this program's man page and exit
+    #[arg(long, hide = true)]
+    pub man: bool,
+
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Print the custom resource definitions as JSON, for kubectl apply -f -
+    Crds,
+}
+
+fn duty(text: &str) -> Result<Duty, String> {
+    match text {
+        "claims" => Ok(Duty::Claims),
+        "shared-drives" => Ok(Duty::SharedDrives),
+        _ => Err("this version has the duties claims and shared-drives".to_owned()),
+    }
+}
+
+fn name(text: &str) -> Result<String, String> {
+    is_dns_subdomain(text)
+        .then(|| text.to_owned())
+        .ok_or_else(|| {
+            "no name of a Kubernetes object: lower case letters, digits, - and .".to_owned()
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Result<Options, clap::Error> {
+        Options::try_parse_from(format!("diskvitals-fleet {words}").split_whitespace())
+    }
+
+    #[test]
+    fn a_duty_that_this_version_does_not_have_is_wrong_usage() {
+        let options = parse("--duties claims,shared-drives").expect("right");
+        assert_eq!(options.duties, [Duty::Claims, Duty::SharedDrives]);
+        for wrong in [
+            "",
+            "--duties quarantine",
+            "--duties claims,act",
+            "--duties claims --listen 0.0.0.0:1",
+            "--duties claims --lease-name A_b",
+        ] {
+            assert_eq!(
+                parse(wrong).map_err(|error| error.exit_code()).err(),
+                Some(2),
+                "{wrong}"
+            );
+        }
+        assert!(parse("crds").is_ok_and(|options| options.command.is_some()));
+    }
+}

@@ -1,0 +1,73 @@
+//! Durations of the controller. Tests shorten them in programs that are built for tests
+//! (feature `hwtests`); a released program has no such switch.
+
+use std::time::Duration;
+
+use crate::fleet::claim_ledger::Pauses;
+use crate::fleet::lease::LeaseTiming;
+use crate::fleet::model::Policy;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Timing {
+    pub policy: Policy,
+    pub lease: LeaseTiming,
+    pub pauses: Pauses,
+    pub request_timeout: Duration,
+    /// How long changes are collected before decisions.
+    pub debounce: Duration,
+    /// How often old reports are looked for.
+    pub retention_interval: Duration,
+    pub initial_backoff: Duration,
+    pub max_backoff: Duration,
+}
+
+impl Timing {
+    pub(crate) fn new() -> Result<Timing, String> {
+        let seconds = Duration::from_secs;
+        let timing = Timing {
+            policy: Policy::default(),
+            lease: LeaseTiming::default(),
+            pauses: Pauses {
+                refused: seconds(1800),
+                probe: seconds(1800),
+            },
+            request_timeout: seconds(15),
+            debounce: Duration::from_millis(500),
+            retention_interval: seconds(600),
+            initial_backoff: seconds(1),
+            max_backoff: seconds(120),
+        };
+        #[cfg(feature = "hwtests")]
+        let timing = timing.shortened()?;
+        Ok(timing)
+    }
+
+    /// `DISKVITALS_FLEET_TIMING=unavailable=2,keep=5`: in seconds.
+    #[cfg(feature = "hwtests")]
+    fn shortened(mut self) -> Result<Timing, String> {
+        let given = std::env::var("DISKVITALS_FLEET_TIMING").unwrap_or_default();
+        for pair in given.split(',').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = value
+                .parse()
+                .map(Duration::from_secs)
+                .map_err(|_| format!("DISKVITALS_FLEET_TIMING: {pair}"))?;
+            match key {
+                "unavailable" => self.policy.unavailable_after = value,
+                "shared" => self.policy.shared_after = value,
+                "keep" => self.policy.keep_reports = value,
+                "absent" => self.policy.absent_before_delete = value,
+                "refused" => self.pauses.refused = value,
+                "probe" => self.pauses.probe = value,
+                "retention" => self.retention_interval = value,
+                "lease" => {
+                    self.lease.duration = value;
+                    self.lease.renew_deadline = value * 2 / 3;
+                    self.lease.retry = value / 6;
+                }
+                _ => return Err(format!("DISKVITALS_FLEET_TIMING: {key}")),
+            }
+        }
+        Ok(self)
+    }
+}
