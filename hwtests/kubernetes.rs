@@ -19,6 +19,8 @@ mod cluster;
 mod fake_disks;
 #[path = "kubernetes/fixture.rs"]
 mod fixture;
+#[path = "kubernetes/fleet.rs"]
+mod fleet;
 #[path = "kubernetes/host_daemon.rs"]
 mod host_daemon;
 #[path = "kubernetes/hostile.rs"]
