@@ -21,6 +21,8 @@ mod cordon;
 mod fake_disks;
 #[path = "kubernetes/fixture.rs"]
 mod fixture;
+#[path = "kubernetes/fleet.rs"]
+mod fleet;
 #[path = "kubernetes/host_daemon.rs"]
 mod host_daemon;
 #[path = "kubernetes/hostile.rs"]

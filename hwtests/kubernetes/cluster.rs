@@ -194,13 +194,16 @@ impl HostProgram {
                 .unwrap_or_else(|error| panic!("{name}: {error}")),
         )
     }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).expect("a process number")
+    }
 }
 
 impl Drop for HostProgram {
     fn drop(&mut self) {
-        let pid = Pid::from_raw(i32::try_from(self.0.id()).expect("a process number"));
         // SIGTERM, as from a supervisor; it may have ended by itself.
-        let _ = kill(pid, Signal::SIGTERM);
+        let _ = kill(Pid::from_raw(self.pid()), Signal::SIGTERM);
         let _ = self.0.wait();
     }
 }
