@@ -6,10 +6,12 @@ TOOLS=${DISKVITALS_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/diskvitals-tools}
 PATH="$HOME/.cargo/bin:$TOOLS/bin:$PATH:/usr/sbin:/sbin"
 
 # What is installed, in scripts/install, scripts/package and scripts/release; `folder_of` is the place below the prefix.
-PROGRAMS=(diskvitalsd diskvitals diskvitals-csi diskvitals-notify diskvitals-fleet)
+PROGRAMS=(diskvitalsd diskvitals diskvitals-csi diskvitals-notify)
+# What the image has: also the controller, which runs once in a cluster and on no node of its own.
+IMAGE_PROGRAMS=("${PROGRAMS[@]}" diskvitals-fleet)
 folder_of() { case $1 in diskvitalsd|diskvitals-notify) echo sbin ;; *) echo bin ;; esac; }
 # What scripts/release also builds static, with musl, for any Linux: PROGRAM, or PROGRAM:FEATURE where it needs a feature of Cargo.toml.
-STATIC_PROGRAMS=(diskvitals diskvitals-csi)
+STATIC_PROGRAMS=(diskvitals diskvitals-csi kubectl-diskvitals:fleet)
 
 version_of_cargo() { sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1; }
 
