@@ -58,7 +58,7 @@ async fn each<F>(numbers: impl Iterator<Item = usize>, call: impl Fn(usize) -> F
 where
     F: Future<Output = kube::Result<()>> + Send + 'static,
 {
-    let mut running = JoinSet::new();
+    let mut running: JoinSet<kube::Result<()>> = JoinSet::new();
     for number in numbers {
         if running.len() == PARALLEL {
             let ended = running.join_next().await.expect("a call runs");
@@ -183,7 +183,11 @@ fn status(number: usize, uid: &str, is_failing: bool, now: &Time) -> NodeStorage
     status
 }
 
-async fn report(api: Api<NodeStorage>, name: String, status: NodeStorageStatus) -> kube::Result<()> {
+async fn report(
+    api: Api<NodeStorage>,
+    name: String,
+    status: NodeStorageStatus,
+) -> kube::Result<()> {
     let patch = Patch::Merge(json!({"status": status}));
     api.patch_status(&name, &PatchParams::default(), &patch)
         .await
@@ -203,7 +207,8 @@ fn scrape() -> Option<String> {
 /// The sum of the series whose text contains each of `parts`.
 fn sum(parts: &[&str]) -> Option<f64> {
     let text = scrape()?;
-    let of_series = |line: &&str| parts.iter().all(|part| line.contains(part)) && !line.starts_with('#');
+    let of_series =
+        |line: &&str| parts.iter().all(|part| line.contains(part)) && !line.starts_with('#');
     let values = text
         .lines()
         .filter(of_series)
@@ -241,9 +246,11 @@ async fn large_cluster() {
     );
     let definitions = String::from_utf8(definitions.stdout).expect("text");
     try_kubectl(&["apply", "-f", "-"], &definitions).expect("the definitions are accepted");
-    until("the API server serves NodeStorage", Duration::from_secs(30), || {
-        try_kubectl(&["get", "nodestorages"], "").ok()
-    });
+    until(
+        "the API server serves NodeStorage",
+        Duration::from_secs(30),
+        || try_kubectl(&["get", "nodestorages"], "").ok(),
+    );
 
     let client = Client::try_default().await.expect("a client");
     let kwok = HostProgram::start(
@@ -251,7 +258,11 @@ async fn large_cluster() {
         command(tool("kwok"))
             .arg("--kubeconfig")
             .arg(std::env::var("KUBECONFIG").expect("the cluster's"))
-            .args(["--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-lease-duration-seconds=200", "--config"])
+            .args([
+                "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+                "--node-lease-duration-seconds=200",
+                "--config",
+            ])
             .arg(tool("../share/kwok/stages.yaml")),
     );
 
@@ -259,13 +270,22 @@ async fn large_cluster() {
     let all_nodes: Api<Node> = Api::all(client.clone());
     each(0..nodes, |number| {
         let api = all_nodes.clone();
-        async move { api.create(&PostParams::default(), &node(number)).await.map(drop) }
+        async move {
+            api.create(&PostParams::default(), &node(number))
+                .await
+                .map(drop)
+        }
     })
     .await;
-    until("kwok makes its nodes Ready", Duration::from_secs(300), || {
-        let text = try_kubectl(&["get", "nodes", "-l", "type=kwok", "--no-headers"], "").ok()?;
-        (text.lines().filter(|line| line.contains(" Ready ")).count() == nodes).then_some(())
-    });
+    until(
+        "kwok makes its nodes Ready",
+        Duration::from_secs(300),
+        || {
+            let text =
+                try_kubectl(&["get", "nodes", "-l", "type=kwok", "--no-headers"], "").ok()?;
+            (text.lines().filter(|line| line.contains(" Ready ")).count() == nodes).then_some(())
+        },
+    );
     println!("{nodes} nodes Ready after {:.1?}", begun.elapsed());
 
     let begun = Instant::now();
@@ -289,11 +309,17 @@ async fn large_cluster() {
         }
     })
     .await;
-    println!("{} volumes after {:.1?}", nodes * VOLUMES_OF_A_NODE, begun.elapsed());
+    println!(
+        "{} volumes after {:.1?}",
+        nodes * VOLUMES_OF_A_NODE,
+        begun.elapsed()
+    );
 
     let begun = Instant::now();
     let uids: Vec<String> = {
-        let list = all_nodes.list(&ListParams::default().labels("type=kwok")).await;
+        let list = all_nodes
+            .list(&ListParams::default().labels("type=kwok"))
+            .await;
         let mut uids = vec![String::new(); nodes];
         for node in list.expect("the nodes") {
             let name = node.metadata.name.expect("a name");
@@ -322,29 +348,50 @@ async fn large_cluster() {
     let begun = Instant::now();
     let fleet = HostProgram::start(
         "fleet",
-        command(env!("CARGO_BIN_EXE_diskvitals-fleet"))
-            .args(["--duties", "claims,shared-drives", "--lease-namespace", "default", "--listen", LISTEN]),
+        command(env!("CARGO_BIN_EXE_diskvitals-fleet")).args([
+            "--duties",
+            "claims,shared-drives",
+            "--lease-namespace",
+            "default",
+            "--listen",
+            LISTEN,
+        ]),
     );
     until("it has seen all nodes", FIRST_VIEW, || {
         (sum(&["diskvitals_fleet_nodes{", "\"good\""])? >= nodes as f64).then_some(())
     });
-    println!("first view after {:.1?}, {} MiB", begun.elapsed(), rss_mib(&fleet));
+    println!(
+        "first view after {:.1?}, {} MiB",
+        begun.elapsed(),
+        rss_mib(&fleet)
+    );
 
     let begun = Instant::now();
     let now = Time(k8s_openapi::jiff::Timestamp::now());
     each(0..FAILING, |number| {
-        report(storages.clone(), node_name(number), status(number, &uids[number], true, &now))
+        report(
+            storages.clone(),
+            node_name(number),
+            status(number, &uids[number], true, &now),
+        )
     })
     .await;
-    until("every claim on a failing drive is Inaccessible", FAILURES_SHOWN, || {
-        let text = try_kubectl(&["get", "pvc", "-l", "type=kwok", "-o", "json"], "").ok()?;
-        let list: Value = serde_json::from_str(&text).ok()?;
-        let shown = list["items"].as_array()?.iter().filter(|claim| {
-            claim["status"]["healthStatus"]["healthConditions"][0]["status"] == "Inaccessible"
-        });
-        (shown.count() == FAILING).then_some(())
-    });
-    println!("{FAILING} failing drives shown on their claims after {:.1?}", begun.elapsed());
+    until(
+        "every claim on a failing drive is Inaccessible",
+        FAILURES_SHOWN,
+        || {
+            let text = try_kubectl(&["get", "pvc", "-l", "type=kwok", "-o", "json"], "").ok()?;
+            let list: Value = serde_json::from_str(&text).ok()?;
+            let shown = list["items"].as_array()?.iter().filter(|claim| {
+                claim["status"]["healthStatus"]["healthConditions"][0]["status"] == "Inaccessible"
+            });
+            (shown.count() == FAILING).then_some(())
+        },
+    );
+    println!(
+        "{FAILING} failing drives shown on their claims after {:.1?}",
+        begun.elapsed()
+    );
 
     let writes = || sum(&["diskvitals_fleet_writes_total"]).expect("its metrics");
     let before = writes();
@@ -357,8 +404,20 @@ async fn large_cluster() {
     drop((fleet, kwok));
 
     let selected = ListParams::default().labels("type=kwok");
-    claims.delete_collection(&DeleteParams::default(), &selected).await.expect("claims");
-    volumes.delete_collection(&DeleteParams::default(), &selected).await.expect("volumes");
-    all_nodes.delete_collection(&DeleteParams::default(), &selected).await.expect("nodes");
-    storages.delete_collection(&DeleteParams::default(), &ListParams::default()).await.expect("objects");
+    claims
+        .delete_collection(&DeleteParams::default(), &selected)
+        .await
+        .expect("claims");
+    volumes
+        .delete_collection(&DeleteParams::default(), &selected)
+        .await
+        .expect("volumes");
+    all_nodes
+        .delete_collection(&DeleteParams::default(), &selected)
+        .await
+        .expect("nodes");
+    storages
+        .delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await
+        .expect("objects");
 }

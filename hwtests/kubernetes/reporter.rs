@@ -238,7 +238,9 @@ fn a_failing_drive_is_in_the_nodes_storage_with_its_serial_and_volume_until_it_i
         let status = get(&format!("nodestorage/{NODE}"))?["status"].clone();
         Some(status).filter(is_so)
     };
-    until("the node is good", SOON, || status(|it| it["health"] == "Good"));
+    until("the node is good", SOON, || {
+        status(|it| it["health"] == "Good")
+    });
 
     fixture.fails(&drive, true);
     let bad = until("drive and volume are listed", SOON, || {
@@ -246,7 +248,9 @@ fn a_failing_drive_is_in_the_nodes_storage_with_its_serial_and_volume_until_it_i
     });
     let listed = &bad["drives"][0];
     assert!(
-        listed["serial"].as_str().is_some_and(|serial| !serial.is_empty()),
+        listed["serial"]
+            .as_str()
+            .is_some_and(|serial| !serial.is_empty()),
         "{bad:#}"
     );
     let volumes = bad["volumes"].as_array().expect("a list").iter();
@@ -260,7 +264,9 @@ fn a_failing_drive_is_in_the_nodes_storage_with_its_serial_and_volume_until_it_i
 
     fixture.fails(&drive, false);
     until("both are gone from the lists", SOON, || {
-        status(|it| it["health"] == "Good" && it["drives"] == json!([]) && it["volumes"] == json!([]))
+        status(|it| {
+            it["health"] == "Good" && it["drives"] == json!([]) && it["volumes"] == json!([])
+        })
     });
     fixture.end();
 }

@@ -29,6 +29,10 @@ pub const DAEMON_REACHABLE: &str = "DaemonReachable";
 pub const ATTACHMENTS_CLEAN: &str = "AttachmentsClean";
 
 /// What the cluster asks of the node: nothing yet.
+#[allow(
+    clippy::duplicated_attributes,
+    reason = "columns of one type are no duplicates"
+)]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "fleet", derive(kube::CustomResource, schemars::JsonSchema))]
 #[cfg_attr(

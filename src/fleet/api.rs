@@ -54,6 +54,10 @@ pub(crate) enum Change<T> {
     Failing,
 }
 
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is moved once, from a watch to the owner"
+)]
 #[derive(Clone, Debug)]
 pub(crate) enum ClusterChange {
     Node(Change<Node>),

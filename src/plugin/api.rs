@@ -122,15 +122,12 @@ impl Api {
 
     /// Reads a list in pages. `each` gets every object once, or an object that changed meanwhile
     /// twice.
-    pub(crate) async fn list<T: DeserializeOwned>(
+    pub(crate) async fn list<T: DeserializeOwned + Send>(
         &self,
         what: &str,
         path: &str,
         select: Select<'_>,
-    ) -> Result<Vec<T>, ApiError>
-    where
-        T: Send,
-    {
+    ) -> Result<Vec<T>, ApiError> {
         let mut all = Vec::new();
         self.list_each(what, path, select, |item, restarted| {
             if restarted {

@@ -128,10 +128,10 @@ async fn of_volume(api: &Api, options: &Options, name: &str) -> Result<Place, Er
     let (base, storages) = gather::base(api, selector, None, None).await;
     let subject = gather::subject(api, name, None, &storages).await;
     let name = name.to_owned();
-    if let Ok(volume) = &subject.volume {
-        if let Reach::One(node) = reach(volume, &base.nodes) {
-            return Ok(Place { node, name });
-        }
+    if let Ok(volume) = &subject.volume
+        && let Reach::One(node) = reach(volume, &base.nodes)
+    {
+        return Ok(Place { node, name });
     }
     let claim = subject.claim.as_ref().ok().and_then(Option::as_ref);
     let pods = subject.pods.as_ref().map(Vec::as_slice).unwrap_or_default();

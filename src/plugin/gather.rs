@@ -285,7 +285,7 @@ pub(crate) async fn subject(
         pods,
         attachments: why(attachments),
         needs_attach,
-        storages: storages.as_ref().map(|()| ()).map_err(refusal),
+        storages: storages.as_ref().copied().map_err(refusal),
     }
 }
 

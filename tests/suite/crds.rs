@@ -28,7 +28,13 @@ fn the_charts_definitions_are_those_of_the_types() {
     }
     let entries = std::fs::read_dir(&folder).expect("the chart's folder");
     let mut files: Vec<String> = entries
-        .map(|entry| entry.expect("readable").file_name().into_string().expect("text"))
+        .map(|entry| {
+            entry
+                .expect("readable")
+                .file_name()
+                .into_string()
+                .expect("text")
+        })
         .collect();
     files.sort();
     names.sort();
@@ -41,12 +47,28 @@ fn an_uninstallation_keeps_the_objects_and_each_list_has_a_limit() {
     let annotations = definition.metadata.annotations.expect("annotations");
     assert_eq!(annotations["helm.sh/resource-policy"], "keep");
     let version = &definition.spec.versions[0];
-    assert!(version.subresources.as_ref().is_some_and(|it| it.status.is_some()));
+    assert!(
+        version
+            .subresources
+            .as_ref()
+            .is_some_and(|it| it.status.is_some())
+    );
     let fields = version.selectable_fields.as_ref().expect("selectable");
     assert_eq!(fields[0].json_path, ".status.health");
     let schema = serde_json::to_value(&version.schema).expect("plain data");
     let status = &schema["openAPIV3Schema"]["properties"]["status"]["properties"];
-    for list in ["driveIDs", "models", "drives", "volumes", "stale", "conditions"] {
-        assert!(status[list]["maxItems"].is_number(), "{list}: {}", status[list]);
+    for list in [
+        "driveIDs",
+        "models",
+        "drives",
+        "volumes",
+        "stale",
+        "conditions",
+    ] {
+        assert!(
+            status[list]["maxItems"].is_number(),
+            "{list}: {}",
+            status[list]
+        );
     }
 }

@@ -92,7 +92,7 @@ async fn follow(
                 }
                 snapshot.update_node(&node, now());
                 if with_stale {
-                    snapshot.stale = stale_mounts(&agent).await?;
+                    snapshot.stale = stale_mounts(agent).await?;
                 }
                 publish(view, &snapshot);
                 (next_poll, complete_by) = (Some(Instant::now() + timing.poll_interval), None);

@@ -234,13 +234,14 @@ fn report(
         Some(_) => {}
     }
     let before = |since: Option<Timestamp>| since.is_none_or(|since| reported <= since);
-    if let Known::Is(node) = node {
-        if !node.ready.is_true && before(node.ready.since) {
-            return silent(
-                Some(node.ready.since.unwrap_or(reported)),
-                silence(Known::Is(node), reporter),
-            );
-        }
+    if let Known::Is(node) = node
+        && !node.ready.is_true
+        && before(node.ready.since)
+    {
+        return silent(
+            Some(node.ready.since.unwrap_or(reported)),
+            silence(Known::Is(node), reporter),
+        );
     }
     if let Reporter::Is(pod) = reporter {
         let grace = pod
@@ -262,13 +263,13 @@ fn report(
 
 /// Why a node may be silent, as far as Kubernetes knows.
 fn silence(node: Known<'_>, reporter: Reporter<'_>) -> String {
-    if let Known::Is(node) = node {
-        if !node.ready.is_true {
-            return match node.ready.reason.as_str() {
-                "" => format!("the Node is not Ready ({})", node.ready.word),
-                reason => format!("the Node is not Ready ({reason})"),
-            };
-        }
+    if let Known::Is(node) = node
+        && !node.ready.is_true
+    {
+        return match node.ready.reason.as_str() {
+            "" => format!("the Node is not Ready ({})", node.ready.word),
+            reason => format!("the Node is not Ready ({reason})"),
+        };
     }
     match reporter {
         Reporter::NotRead => "whether its reporter runs is not known".to_owned(),

@@ -292,9 +292,16 @@ impl State {
                 Some(namespace) => (200, volume(name, namespace)),
                 None => self.read(asked),
             },
-            (method, ["apis", "diskvitals.io", "v1alpha1", "nodestorages", rest @ ..]) => {
-                self.node_storage(method, rest, asked)
-            }
+            (
+                method,
+                [
+                    "apis",
+                    "diskvitals.io",
+                    "v1alpha1",
+                    "nodestorages",
+                    rest @ ..,
+                ],
+            ) => self.node_storage(method, rest, asked),
             ("POST", ["apis", "authorization.k8s.io", ..]) => {
                 (201, json!({"status": {"allowed": self.may}}))
             }
@@ -310,7 +317,8 @@ impl State {
         match (method, path) {
             ("POST", []) if self.storage.is_some() => (409, failure(409, "AlreadyExists", None)),
             ("POST", []) => {
-                if asked.body["metadata"] != json!({"name": NODE}) || asked.body["spec"] != json!({})
+                if asked.body["metadata"] != json!({"name": NODE})
+                    || asked.body["spec"] != json!({})
                 {
                     return (422, failure(422, "Invalid", None));
                 }
@@ -336,6 +344,8 @@ impl State {
             }
             _ => (405, failure(405, "MethodNotAllowed", None)),
         }
+    }
+
     /// Lists in pages of the requested size, and single objects.
     fn read(&mut self, asked: &Asked) -> (u16, Value) {
         let query: BTreeMap<&str, &str> = asked

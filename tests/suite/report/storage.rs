@@ -13,7 +13,9 @@ const STORAGE: EnabledReports = EnabledReports {
 
 impl Scene {
     fn until_storage(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        self.until(what, || self.server.storage().filter(|status| is_so(status)))
+        self.until(what, || {
+            self.server.storage().filter(|status| is_so(status))
+        })
     }
 
     fn until_health(&self, health: &str) -> Value {
@@ -23,7 +25,9 @@ impl Scene {
 
 fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
     let mut conditions = status["conditions"].as_array().expect("a list").iter();
-    conditions.find(|it| it["type"] == kind).expect("a condition")
+    conditions
+        .find(|it| it["type"] == kind)
+        .expect("a condition")
 }
 
 #[test]
@@ -33,7 +37,11 @@ fn the_object_of_a_healthy_node_is_created_and_then_left_alone() {
     let _reporter = scene.report(STORAGE, brisk());
     let status = scene.until_health("Good");
     assert_eq!(status["nodeUID"], scene.server.state().node_uid);
-    assert!(status["driveIDs"].as_array().is_some_and(|ids| !ids.is_empty()));
+    assert!(
+        status["driveIDs"]
+            .as_array()
+            .is_some_and(|ids| !ids.is_empty())
+    );
     assert_eq!(condition(&status, "DaemonReachable")["status"], "True");
     let writes = scene.until_still("nothing is written", || scene.server.storage_writes(200));
     assert!(writes <= 2, "{writes}");
@@ -50,16 +58,29 @@ fn a_failing_drive_is_shown_with_its_volume_and_its_recovery_clears_both() {
         status["counts"]["bad"] == 1 && status["counts"]["affected"] != 0
     });
     let drive = &status["drives"][0];
-    assert_eq!((&drive["name"], &drive["health"]), (&json!("sda"), &json!("Bad")));
+    assert_eq!(
+        (&drive["name"], &drive["health"]),
+        (&json!("sda"), &json!("Bad"))
+    );
     assert_eq!(drive["reason"], "SmartFailing", "{drive:#}");
-    assert!(drive["serial"].as_str().is_some_and(|serial| !serial.is_empty()));
+    assert!(
+        drive["serial"]
+            .as_str()
+            .is_some_and(|serial| !serial.is_empty())
+    );
     let volume = &status["volumes"][0];
-    assert_eq!(volume["healthConditions"][0]["reason"], "DriveFailing", "{volume:#}");
+    assert_eq!(
+        volume["healthConditions"][0]["reason"], "DriveFailing",
+        "{volume:#}"
+    );
     assert_eq!(volume["driveIDs"], json!([drive["id"]]));
     assert_eq!(volume["redundant"], false);
     scene.mend_drive();
     let status = scene.until_health("Good");
-    assert_eq!((&status["drives"], &status["volumes"]), (&json!([]), &json!([])));
+    assert_eq!(
+        (&status["drives"], &status["volumes"]),
+        (&json!([]), &json!([]))
+    );
 }
 
 #[test]
@@ -108,7 +129,10 @@ fn the_object_of_an_earlier_node_is_taken_over_as_a_whole() {
     let _reporter = scene.report(STORAGE, brisk());
     let status = scene.until_health("Unknown");
     assert_eq!(status["nodeUID"], scene.server.state().node_uid);
-    assert_eq!((&status["drives"], &status["novelty"]), (&json!([]), &Value::Null));
+    assert_eq!(
+        (&status["drives"], &status["novelty"]),
+        (&json!([]), &Value::Null)
+    );
     let state = scene.server.state();
     let spec = &state.storage.as_ref().expect("there")["spec"];
     assert_eq!(spec["quarantine"]["id"], "a", "what others wrote stays");
@@ -201,7 +225,10 @@ fn an_overloaded_api_server_is_left_alone_as_long_as_it_asks() {
         Some(refused(&scene)).filter(|times| times.len() >= 3)
     });
     for pair in times.windows(2) {
-        assert!(pair[1] - pair[0] >= Duration::from_millis(1900), "{times:?}");
+        assert!(
+            pair[1] - pair[0] >= Duration::from_millis(1900),
+            "{times:?}"
+        );
     }
     scene.server.state().of_path = None;
     scene.until_health("Good");
