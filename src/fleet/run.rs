@@ -269,7 +269,7 @@ impl Owner {
             && self.is_watching()
             && self.jobs.len() < WRITES_AT_ONCE
             && self.not_before.is_none_or(|until| until <= at)
-            && self.bucket.next_available(true) <= at
+            && self.bucket.next_available(true) <= Instant::now()
         {
             if !self.start_one() {
                 break;
