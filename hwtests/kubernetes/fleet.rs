@@ -183,6 +183,14 @@ fn status(number: usize, uid: &str, is_failing: bool, now: &Time) -> NodeStorage
     status
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the reporters that this test plays have a clock"
+)]
+fn now() -> Time {
+    Time(k8s_openapi::jiff::Timestamp::now())
+}
+
 async fn report(
     api: Api<NodeStorage>,
     name: String,
@@ -329,7 +337,7 @@ async fn large_cluster() {
         uids
     };
     let storages: Api<NodeStorage> = Api::all(client.clone());
-    let now = Time(k8s_openapi::jiff::Timestamp::now());
+    let now = now();
     each(0..nodes, |number| {
         let (api, status) = (storages.clone(), status(number, &uids[number], false, &now));
         async move {
@@ -367,7 +375,7 @@ async fn large_cluster() {
     );
 
     let begun = Instant::now();
-    let now = Time(k8s_openapi::jiff::Timestamp::now());
+    let now = now();
     each(0..FAILING, |number| {
         report(
             storages.clone(),

@@ -8,6 +8,7 @@ const FAILED: EnabledReports = EnabledReports {
     events: false,
     conditions: false,
     storage_failed: true,
+    storage: false,
 };
 
 fn held() -> ReportTiming {

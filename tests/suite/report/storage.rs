@@ -8,6 +8,7 @@ use super::*;
 const STORAGE: EnabledReports = EnabledReports {
     events: false,
     conditions: false,
+    storage_failed: false,
     storage: true,
 };
 
