@@ -187,7 +187,7 @@ fn status(number: usize, uid: &str, is_failing: bool, now: &Time) -> NodeStorage
     clippy::disallowed_methods,
     reason = "the reporters that this test plays have a clock"
 )]
-fn now() -> Time {
+fn current_time() -> Time {
     Time(k8s_openapi::jiff::Timestamp::now())
 }
 
@@ -337,7 +337,7 @@ async fn large_cluster() {
         uids
     };
     let storages: Api<NodeStorage> = Api::all(client.clone());
-    let now = now();
+    let now = current_time();
     each(0..nodes, |number| {
         let (api, status) = (storages.clone(), status(number, &uids[number], false, &now));
         async move {
@@ -375,7 +375,7 @@ async fn large_cluster() {
     );
 
     let begun = Instant::now();
-    let now = now();
+    let now = current_time();
     each(0..FAILING, |number| {
         report(
             storages.clone(),

@@ -14,6 +14,14 @@ const CLAIMS: &str = "/api/v1/namespaces/shop/persistentvolumeclaims";
 const SHOP_PODS: &str = "/api/v1/namespaces/shop/pods";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the reporters that these tests play have a clock"
+)]
+fn current_time() -> String {
+    jiff::Timestamp::now().to_string()
+}
+
 struct Scene {
     server: Server,
     dir: tempfile::TempDir,
@@ -22,7 +30,7 @@ struct Scene {
 impl Scene {
     /// A node with a dying drive under a claim, and a good one.
     fn new() -> Scene {
-        let now = jiff::Timestamp::now().to_string();
+        let now = current_time();
         let volume = json!({"driver": "csi.diskvitals.io", "handle": "dv-1", "persistentVolume": "pv-1", "health": "Bad", "driveIDs": ["naa.1"], "redundant": false,
             "healthConditions": [{"status": "Inaccessible", "reason": "MediaErrors", "message": "m"}]});
         let drive = json!({"id": "naa.1", "name": "sda", "model": "ST4000", "serial": "ZDH1", "slot": "07", "health": "Bad", "reason": "MediaErrors"});
@@ -112,7 +120,7 @@ fn the_screen_and_its_exit_code_are_of_the_worst_node() {
 #[test]
 fn lists_are_read_in_pages_also_when_they_expire_meanwhile() {
     let scene = Scene::new();
-    let now = jiff::Timestamp::now().to_string();
+    let now = current_time();
     let names: Vec<String> = (0..1203).map(|at| format!("node-{at:04}")).collect();
     scene.server.state().objects.insert(
         STORAGES,
@@ -151,7 +159,7 @@ fn lists_are_read_in_pages_also_when_they_expire_meanwhile() {
 #[test]
 fn a_list_that_expires_again_and_again_is_an_error_and_never_empty() {
     let scene = Scene::new();
-    let now = jiff::Timestamp::now().to_string();
+    let now = current_time();
     let many = (0..600)
         .map(|at| storage(&format!("n{at}"), &now))
         .collect();
@@ -196,10 +204,11 @@ fn what_may_not_be_read_is_said_for_each_resource() {
         assert_eq!(output.status.code(), Some(code), "{path}");
     }
     let scene = Scene::new();
-    scene.server.state().objects.insert(
-        STORAGES,
-        vec![storage("node-2", &jiff::Timestamp::now().to_string())],
-    );
+    scene
+        .server
+        .state()
+        .objects
+        .insert(STORAGES, vec![storage("node-2", &current_time())]);
     scene.server.state().forbidden = vec![NODES];
     assert_eq!(
         scene.run(&["--exit-code"]).status.code(),
