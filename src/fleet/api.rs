@@ -55,6 +55,10 @@ pub(crate) enum Change<T> {
 }
 
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a few hundred wait in a channel, for a moment"
+)]
 pub(crate) enum ClusterChange {
     Node(Change<Node>),
     Report(Change<Report>),
