@@ -1,5 +1,6 @@
 # A real API server (with etcd, without a kubelet and without controllers). Sourced, never run: `programs` names the folder of kube-apiserver and kubectl, `meaning` what
-# a failure means. Afterwards there are `server`, `scratch` (with ca.crt), `apiserver` (its process), `started` (processes that end with the script), and `kube`, kubectl as an administrator.
+# a failure means, `gates` the feature gates, if any. Afterwards there are `server`, `scratch` (with ca.crt), `apiserver` (its process), `started` (processes that end with the script), `kube`, kubectl as an administrator,
+# and `serve GATES`, which starts the API server again after its end.
 bin=${DISKVITALS_BIN:-${CARGO_TARGET_DIR:-target}/debug}
 scratch=$(mktemp -d); started=()
 finish() {
@@ -8,11 +9,12 @@ finish() {
     rm -rf "$scratch"
 }
 trap finish EXIT
-wrong() { printf '%s\n' "$*"; for log in "$scratch"/{apiserver,daemon,reporter}.log; do [ ! -s "$log" ] || printf -- '-- %s\n' "$log"; tail -n 15 "$log" 2>/dev/null || true; done; die "$meaning"; }
+wrong() { printf '%s\n' "$*"; for log in "$scratch"/*.log; do [ ! -s "$log" ] || printf -- '-- %s\n' "$log"; tail -n 15 "$log" 2>/dev/null || true; done; die "$meaning"; }
 # until WHAT COMMAND…: within a minute.
 until_so() {
-    local what=$1 end=$((SECONDS + 60)); shift
+    local what=$1 end=$((SECONDS + 60)) begin=$SECONDS; shift
     until "$@" >/dev/null 2>&1; do [ $SECONDS -lt $end ] || wrong "not within a minute: $what"; sleep 0.2; done
+    printf '%2d s  %s\n' $((SECONDS - begin)) "$what"
 }
 port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
@@ -29,10 +31,14 @@ etcd=$(port) peer=$(port) api=$(port)
 ) >"$scratch/keys.log" 2>&1
 etcd --data-dir "$scratch/etcd" --listen-client-urls "http://127.0.0.1:$etcd" --advertise-client-urls "http://127.0.0.1:$etcd" --listen-peer-urls "http://127.0.0.1:$peer" \
     --initial-advertise-peer-urls "http://127.0.0.1:$peer" --initial-cluster "default=http://127.0.0.1:$peer" >"$scratch/etcd.log" 2>&1 & started+=($!)
-"$programs/kube-apiserver" --etcd-servers="http://127.0.0.1:$etcd" --bind-address=127.0.0.1 --advertise-address=127.0.0.1 --secure-port="$api" --cert-dir="$scratch" \
-    --endpoint-reconciler-type=none --service-cluster-ip-range=10.96.0.0/24 --authorization-mode=RBAC --client-ca-file="$scratch/ca.crt" \
-    --tls-cert-file="$scratch/server.crt" --tls-private-key-file="$scratch/server.key" --service-account-issuer=https://kubernetes.default.svc \
-    --service-account-key-file="$scratch/accounts.pub" --service-account-signing-key-file="$scratch/accounts.key" >"$scratch/apiserver.log" 2>&1 & started+=($!); apiserver=$!
 server=https://127.0.0.1:$api
 kube() { "$programs/kubectl" --kubeconfig /dev/null --server "$server" --certificate-authority "$scratch/ca.crt" --client-certificate "$scratch/admin.crt" --client-key "$scratch/admin.key" "$@"; }
-until_so "the API server is ready" kube get --raw /readyz
+# serve [GATES]
+serve() {
+    "$programs/kube-apiserver" --etcd-servers="http://127.0.0.1:$etcd" --bind-address=127.0.0.1 --advertise-address=127.0.0.1 --secure-port="$api" --cert-dir="$scratch" \
+        --endpoint-reconciler-type=none --service-cluster-ip-range=10.96.0.0/24 --authorization-mode=RBAC --feature-gates="${1:-}" --client-ca-file="$scratch/ca.crt" \
+        --tls-cert-file="$scratch/server.crt" --tls-private-key-file="$scratch/server.key" --service-account-issuer=https://kubernetes.default.svc \
+        --service-account-key-file="$scratch/accounts.pub" --service-account-signing-key-file="$scratch/accounts.key" >>"$scratch/apiserver.log" 2>&1 & apiserver=$!; started+=($!)
+    until_so "the API server is ready" kube get --raw /readyz
+}
+serve "${gates:-}"
