@@ -10,6 +10,7 @@ mod api;
 mod claim_ledger;
 mod http;
 mod lease;
+mod listing;
 mod metrics;
 mod model;
 pub mod options;

@@ -19,8 +19,9 @@ use crate::csi::report::event::{
     CLUSTER_SCOPED_NAMESPACE, Event, Regarding, event_name, regarding_node, reporting_instance,
 };
 use crate::csi::report::token_bucket::TokenBucket;
-use crate::fleet::api::{Api, Change, ClaimWrite, ClusterChange};
+use crate::fleet::api::{Api, ClaimWrite, ClusterChange};
 use crate::fleet::claim_ledger::{ClaimLedger, Support};
+use crate::fleet::listing::Lists;
 use crate::fleet::metrics::{Counters, State};
 use crate::fleet::model::claims::{Entry, desired};
 use crate::fleet::model::retention::{Expired, expired};
@@ -70,58 +71,6 @@ pub(crate) struct Owner {
     evaluate_at: Option<Instant>,
     retention_at: Instant,
     counters: Counters,
-}
-
-/// Lists that are being received, and which kinds are known completely.
-#[derive(Default)]
-struct Lists {
-    nodes: Listing<crate::fleet::model::Node>,
-    reports: Listing<crate::fleet::model::Report>,
-    volumes: Listing<crate::fleet::model::Volume>,
-}
-
-struct Listing<T> {
-    new: BTreeMap<String, T>,
-    is_complete: bool,
-    is_failing: bool,
-}
-
-impl<T> Default for Listing<T> {
-    fn default() -> Self {
-        Listing {
-            new: BTreeMap::new(),
-            is_complete: false,
-            is_failing: false,
-        }
-    }
-}
-
-impl<T: PartialEq> Listing<T> {
-    /// True if what is known has changed. What was known stays until a new list is complete.
-    fn apply(&mut self, change: Change<T>, known: &mut BTreeMap<String, T>) -> bool {
-        self.is_failing = matches!(change, Change::Failing);
-        match change {
-            Change::Listing => self.new.clear(),
-            Change::ListedOne(name, object) => {
-                self.new.insert(name, object);
-            }
-            Change::Listed => {
-                *known = std::mem::take(&mut self.new);
-                self.is_complete = true;
-                return true;
-            }
-            Change::Set(name, object) => {
-                if known.get(&name) == Some(&object) {
-                    return false;
-                }
-                known.insert(name, object);
-                return true;
-            }
-            Change::Deleted(name) => return known.remove(&name).is_some(),
-            Change::Failing => {}
-        }
-        false
-    }
 }
 
 impl Owner {
