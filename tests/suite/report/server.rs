@@ -90,6 +90,7 @@ impl Server {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             runtime: None,
         };
+        server.state().node_uid = "uid-of-worker-1";
         server.come();
         server
     }

@@ -63,7 +63,8 @@ fn a_failing_drive_is_shown_with_its_volume_and_its_recovery_clears_both() {
         (&drive["name"], &drive["health"]),
         (&json!("sda"), &json!("Bad"))
     );
-    assert_eq!(drive["reason"], "SmartFailing", "{drive:#}");
+    let reason = drive["reason"].as_str().expect("a reason");
+    assert!(reason.starts_with("Smart"), "{drive:#}");
     assert!(
         drive["serial"]
             .as_str()
