@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Editors and the kubelet change a file in several steps; it is read after the last one.
 const DEBOUNCE: Duration = Duration::from_millis(300);
@@ -19,6 +20,8 @@ pub(crate) struct FileWatch {
     read: ReadFile,
     last: Option<Vec<u8>>,
     events: mpsc::Receiver<()>,
+    /// An event has come, and the file is read at this time. It outlives a cancelled `changed`.
+    read_at: Option<Instant>,
     // Owns the inotify descriptor; events end when it is dropped.
     _watcher: Option<RecommendedWatcher>,
 }
@@ -51,6 +54,7 @@ impl FileWatch {
             read,
             last: read(path).ok(),
             events,
+            read_at: None,
             _watcher: watcher.ok(),
         }
     }
@@ -58,15 +62,22 @@ impl FileWatch {
     /// Returns when the file's content has changed. Cancel-safe.
     pub(crate) async fn changed(&mut self) {
         loop {
-            if self.events.recv().await.is_none() {
-                std::future::pending::<()>().await;
-            }
-            tokio::time::sleep(DEBOUNCE).await;
+            let read_at = match self.read_at {
+                Some(time) => time,
+                None => {
+                    if self.events.recv().await.is_none() {
+                        std::future::pending::<()>().await;
+                    }
+                    *self.read_at.insert(Instant::now() + DEBOUNCE)
+                }
+            };
+            tokio::time::sleep_until(read_at).await;
             let (path, read) = (self.path.clone(), self.read);
             let now = tokio::task::spawn_blocking(move || read(&path).ok())
                 .await
                 .ok()
                 .flatten();
+            self.read_at = None;
             if now != self.last {
                 self.last = now;
                 return;
@@ -97,6 +108,25 @@ mod tests {
         assert_notices(&mut watch).await;
         std::fs::write(dir.path().join("new"), "c").expect("write");
         std::fs::rename(dir.path().join("new"), &path).expect("rename");
+        assert_notices(&mut watch).await;
+    }
+
+    #[tokio::test]
+    async fn a_change_is_not_lost_when_the_wait_for_it_is_cancelled() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("diskvitals.toml");
+        std::fs::write(&path, "a").expect("write");
+        let mut watch = FileWatch::start(&path, |path| std::fs::read(path));
+        std::fs::write(&path, "b").expect("write");
+        // Another branch of a select! completes while the file may still be changing.
+        while watch.read_at.is_none() {
+            assert!(
+                tokio::time::timeout(DEBOUNCE / 10, watch.changed())
+                    .await
+                    .is_err(),
+                "not within the time for further changes"
+            );
+        }
         assert_notices(&mut watch).await;
     }
 
