@@ -59,10 +59,6 @@ pub(crate) enum Change<T> {
     reason = "it is moved once, from a watch to the owner"
 )]
 #[derive(Clone, Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "a few hundred wait in a channel, for a moment"
-)]
 pub(crate) enum ClusterChange {
     Node(Change<Node>),
     Report(Change<Report>),
