@@ -11,7 +11,6 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use crate::fleet::model::ModelTotals;
 use crate::metrics::plain_text::plain;
 use crate::metrics::view::families::Families;
 use crate::metrics::view::label;
@@ -47,8 +46,8 @@ pub(crate) struct State {
     pub claims_written: u64,
     pub claims_waiting: u64,
     pub is_supported: Option<bool>,
-    /// By model and firmware.
-    pub models: BTreeMap<(String, String), ModelTotals>,
+    /// Number of drives by model and firmware.
+    pub models: BTreeMap<(String, String), u64>,
     pub counters: Counters,
 }
 
@@ -119,15 +118,15 @@ impl Collector for StateCollector {
             )?;
             let mut other = 0;
             let mut models: Vec<_> = state.models.iter().collect();
-            models.sort_by_key(|(_, totals)| std::cmp::Reverse(totals.drives));
-            for (at, ((model, firmware), totals)) in models.into_iter().enumerate() {
+            models.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+            for (at, ((model, firmware), count)) in models.into_iter().enumerate() {
                 if at < MAX_MODELS {
                     drives.value(
                         &[("model", label(model)), ("firmware", label(firmware))],
-                        totals.drives,
+                        *count,
                     )?;
                 } else {
-                    other += totals.drives;
+                    other += *count;
                 }
             }
             if other > 0 {

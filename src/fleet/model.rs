@@ -94,12 +94,6 @@ pub(crate) struct Volume {
     pub pins: Vec<pin::Pin>,
 }
 
-/// Drives of one model and firmware.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ModelTotals {
-    pub drives: u64,
-}
-
 /// Everything known, with the times of what lasts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
@@ -183,12 +177,12 @@ impl View {
         self.current().count() as u64
     }
 
-    /// Drives by model and firmware, of all current reports.
-    pub(crate) fn models(&self) -> BTreeMap<(String, String), ModelTotals> {
-        let mut models: BTreeMap<(String, String), ModelTotals> = BTreeMap::new();
+    /// Number of drives by model and firmware, of all current reports.
+    pub(crate) fn models(&self) -> BTreeMap<(String, String), u64> {
+        let mut models = BTreeMap::new();
         for model in self.current().flat_map(|status| &status.models) {
             let key = (model.model.clone(), model.firmware.clone());
-            models.entry(key).or_default().drives += u64::from(model.count);
+            *models.entry(key).or_default() += u64::from(model.count);
         }
         models
     }
