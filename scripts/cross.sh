@@ -62,15 +62,21 @@ test_model() {
     )
 }
 
-# build_static ARCH: the static programs, in target/ARCH-unknown-linux-musl/release; without the daemon, which needs libudev.
-build_static() {
-    local arch=$1 program arguments=()
+# static_programs COMMAND ARCH [ARGUMENT...]: cargo for the static programs, without the daemon, which needs libudev.
+static_programs() {
+    local command=$1 arch=$2 program arguments=()
     need_target "$arch-unknown-linux-musl"
     for program in "${STATIC_PROGRAMS[@]}"; do
         arguments+=(--bin "${program%:*}")
         case $program in *:*) arguments+=(--features "${program#*:}") ;; esac
     done
-    RUSTFLAGS=$(remapped) cargo-zigbuild build --quiet --release --locked --no-default-features --target "$arch-unknown-linux-musl" "${arguments[@]}"
+    RUSTFLAGS=$(remapped) cargo-zigbuild "$command" --quiet --locked --no-default-features --target "$arch-unknown-linux-musl" "${arguments[@]}" "${@:3}"
+}
+
+# build_static ARCH: into target/ARCH-unknown-linux-musl/release.
+build_static() {
+    local arch=$1 program
+    static_programs build "$arch" --release
     for program in "${STATIC_PROGRAMS[@]%:*}"; do check_static "target/$arch-unknown-linux-musl/release/$program"; done
 }
 

@@ -73,6 +73,7 @@ pub fn main(options: Options) -> ExitCode {
         Ok(logging) => logging,
         Err(error) => return fail(FAILED, &with_causes(&error)),
     };
+    #[cfg(target_env = "gnu")]
     crate::host::heap::configure_malloc();
     // One thread is enough: nothing here blocks.
     let runtime = tokio::runtime::Builder::new_current_thread()
