@@ -341,7 +341,11 @@ fn classify_claim_error(error: CallError) -> ClaimWrite {
         if status.message.contains("field not declared in schema") {
             return ClaimWrite::NotKept;
         }
-        let is_other_uid = status.code == 409 && status.message.to_lowercase().contains("uid");
+        // A resource answers 409, its subresource `status` 422.
+        let names_uid = status.message.to_lowercase().contains("uid");
+        let is_uid_immutable = status.message.contains("metadata.uid: Invalid value");
+        let is_other_uid =
+            status.code == 409 && names_uid || status.code == 422 && is_uid_immutable;
         if status.code == 404 || is_other_uid {
             return ClaimWrite::Gone;
         }
