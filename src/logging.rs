@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::{Duration, Instant};
 
 use tracing::field::{Field, Visit};
-use tracing::{Dispatch, Event, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -27,6 +27,9 @@ use tracing_subscriber::{Layer, Registry, reload};
 const QUEUE: usize = 1024;
 /// Interval between attempts to send to a full queue.
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+/// The client of the API server logs an error without a name at each attempt, for as long as the
+/// server is away. Those who call it log a failure once, with the operation.
+const NOISY_TARGET: &str = "kube_client::client::builder";
 /// More fields than any of our events has; further fields are left out.
 const MAX_FIELDS: usize = 12;
 
@@ -211,10 +214,14 @@ struct QueueLayer {
 
 impl<S: Subscriber> Layer<S> for QueueLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let metadata = event.metadata();
+        if *metadata.level() == Level::ERROR && metadata.target() == NOISY_TARGET {
+            return;
+        }
         let mut values = FieldCollector(Vec::with_capacity(4));
         event.record(&mut values);
         let record = EventRecord {
-            metadata: event.metadata(),
+            metadata,
             values: values.0,
         };
         if self.queue.try_send(Message::Event(record)).is_err() {
@@ -410,6 +417,28 @@ mod tests {
             scope.spawn(move || write_all(&events, &sink, &AtomicU64::new(0)));
             assert!(waits.join().expect("it ends"));
         });
+    }
+
+    #[test]
+    fn the_errors_of_each_attempt_to_reach_an_api_server_are_left_out() {
+        let (queue, events) = sync_channel(8);
+        let front = Dispatch::new(Registry::default().with(QueueLayer {
+            queue,
+            dropped: Arc::default(),
+        }));
+        tracing::dispatcher::with_default(&front, || {
+            tracing::error!(target: "kube_client::client::builder", "failed with error");
+            tracing::error!(target: "diskvitals::fleet::api", "watching fails");
+        });
+        drop(front);
+        let targets: Vec<&str> = events
+            .iter()
+            .filter_map(|message| match message {
+                Message::Event(record) => Some(record.metadata.target()),
+                Message::Flush(_) => None,
+            })
+            .collect();
+        assert_eq!(targets, ["diskvitals::fleet::api"]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 # A real API server (with etcd, without a kubelet and without controllers). Sourced, never run: `programs` names the folder of kube-apiserver and kubectl, `meaning` what
-# a failure means, `gates` the feature gates, if any. Afterwards there are `server`, `scratch` (with ca.crt), `apiserver` (its process), `started` (processes that end with the script), `kube`, kubectl as an administrator,
+# a failure means, `gates` the feature gates, if any, `audited=true` that $scratch/audit.json has a line for each request. Afterwards there are `server`, `scratch` (with ca.crt), `apiserver` (its process), `started` (processes that end with the script), `kube`, kubectl as an administrator,
 # and `serve GATES`, which starts the API server again after its end.
 bin=${DISKVITALS_BIN:-${CARGO_TARGET_DIR:-target}/debug}
 scratch=$(mktemp -d); started=()
@@ -33,12 +33,17 @@ etcd --data-dir "$scratch/etcd" --listen-client-urls "http://127.0.0.1:$etcd" --
     --initial-advertise-peer-urls "http://127.0.0.1:$peer" --initial-cluster "default=http://127.0.0.1:$peer" >"$scratch/etcd.log" 2>&1 & started+=($!)
 server=https://127.0.0.1:$api
 kube() { "$programs/kubectl" --kubeconfig /dev/null --server "$server" --certificate-authority "$scratch/ca.crt" --client-certificate "$scratch/admin.crt" --client-key "$scratch/admin.key" "$@"; }
+arguments=()
+if [ "${audited:-}" = true ]; then
+    echo '{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]}' >"$scratch/audit-policy"
+    arguments=(--audit-policy-file="$scratch/audit-policy" --audit-log-path="$scratch/audit.json")
+fi
 # serve [GATES]
 serve() {
     "$programs/kube-apiserver" --etcd-servers="http://127.0.0.1:$etcd" --bind-address=127.0.0.1 --advertise-address=127.0.0.1 --secure-port="$api" --cert-dir="$scratch" \
         --endpoint-reconciler-type=none --service-cluster-ip-range=10.96.0.0/24 --authorization-mode=RBAC --feature-gates="${1:-}" --client-ca-file="$scratch/ca.crt" \
         --tls-cert-file="$scratch/server.crt" --tls-private-key-file="$scratch/server.key" --service-account-issuer=https://kubernetes.default.svc \
-        --service-account-key-file="$scratch/accounts.pub" --service-account-signing-key-file="$scratch/accounts.key" >>"$scratch/apiserver.log" 2>&1 & apiserver=$!; started+=($!)
+        --service-account-key-file="$scratch/accounts.pub" --service-account-signing-key-file="$scratch/accounts.key" "${arguments[@]}" >>"$scratch/apiserver.log" 2>&1 & apiserver=$!; started+=($!)
     until_so "the API server is ready" kube get --raw /readyz
 }
 serve "${gates:-}"

@@ -3,7 +3,7 @@
 
 # The release of the control plane and the kubelet.
 RELEASE=1.37.1
-# Of a kubelet that knows the old VolumeCondition alone.
+# Of a kubelet that knows the old VolumeCondition alone, and of an API server whose claims have no health.
 OLDER=1.36.3
 
 # Short, because unix sockets lie below it (107 bytes).

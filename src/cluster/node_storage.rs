@@ -127,6 +127,23 @@ pub struct NodeStorageStatus {
     pub conditions: Vec<Condition>,
 }
 
+impl NodeStorageStatus {
+    /// The health, and never better than a listed drive that counts: a person may have written the
+    /// object.
+    pub fn worst_health(&self) -> Health {
+        let counted = self.drives.iter().filter(|drive| {
+            !drive.acknowledged
+                && !drive.maintenance
+                && matches!(drive.health, Health::Suspect | Health::Bad)
+        });
+        counted
+            .map(|drive| drive.health)
+            .chain([self.health])
+            .max_by_key(|health| health.severity())
+            .unwrap_or_default()
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
 pub enum Health {
@@ -304,6 +321,28 @@ fn is_false(value: &bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_is_not_better_than_its_worst_drive_that_counts() {
+        let drive = |health, acknowledged| DriveEntry {
+            health,
+            acknowledged,
+            ..DriveEntry::default()
+        };
+        let mut status = NodeStorageStatus {
+            health: Health::Good,
+            drives: vec![drive(Health::Bad, true), drive(Health::Unknown, false)],
+            ..NodeStorageStatus::default()
+        };
+        assert_eq!(status.worst_health(), Health::Good);
+        status.drives.push(drive(Health::Suspect, false));
+        assert_eq!(status.worst_health(), Health::Suspect);
+        status.drives.push(drive(Health::Bad, false));
+        assert_eq!(status.worst_health(), Health::Bad);
+        status.drives.clear();
+        status.health = Health::Unknown;
+        assert_eq!(status.worst_health(), Health::Unknown);
+    }
 
     #[test]
     fn what_a_newer_version_wrote_reads_as_unknown_and_what_is_missing_too() {

@@ -7,6 +7,7 @@ mod reduce;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,6 +24,7 @@ use kube::runtime::watcher::{Config, Event as WatchEvent};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
 use crate::cluster::node_storage::NodeStorage;
@@ -84,6 +86,8 @@ pub(crate) struct Api {
     server: String,
     namespace: String,
     timeout: Duration,
+    /// A time of the API server's clock, and when it was received.
+    server_time: Mutex<Option<(Timestamp, Instant)>>,
 }
 
 impl Api {
@@ -106,7 +110,34 @@ impl Api {
             server,
             namespace,
             timeout,
+            server_time: Mutex::new(None),
         })
+    }
+
+    /// The API server's clock, within the few seconds between two renewals of the lease. None: the
+    /// lease was not read yet. This machine's own clock may be wrong.
+    pub(crate) fn server_now(&self) -> Option<Timestamp> {
+        let known = *self
+            .server_time
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (time, at) = known?;
+        time.checked_add(at.elapsed()).ok()
+    }
+
+    /// The API server stamps each renewal of a lease, and only controllers may write that lease.
+    fn learn_time(&self, lease: Lease, is_just_written: bool) -> LeaseRecord {
+        let stamp = reduce::last_write(&lease.metadata);
+        if let Some(time) = stamp
+            && (is_just_written || self.server_now().is_none_or(|known| known < time))
+        {
+            let mut known = self
+                .server_time
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *known = Some((time, Instant::now()));
+        }
+        record_of(lease)
     }
 
     pub(crate) fn server(&self) -> &str {
@@ -239,7 +270,8 @@ impl Api {
     ) -> Result<Option<LeaseRecord>, ApiError> {
         let leases: kube::Api<Lease> = kube::Api::namespaced(self.client.clone(), namespace);
         let lease = with_timeout(self.timeout, leases.get_opt(name)).await;
-        Ok(lease.map_err(classify_error)?.map(record_of))
+        let lease = lease.map_err(classify_error)?;
+        Ok(lease.map(|lease| self.learn_time(lease, false)))
     }
 
     /// Creates the lease, or replaces exactly the version that was read. None: another one was
@@ -276,7 +308,7 @@ impl Api {
             }
         };
         match with_timeout(self.timeout, call).await {
-            Ok(lease) => Ok(Some(record_of(lease))),
+            Ok(lease) => Ok(Some(self.learn_time(lease, true))),
             Err(CallError::Kube(kube::Error::Api(status))) if status.code == 409 => Ok(None),
             Err(error) => Err(classify_error(error)),
         }
@@ -309,7 +341,11 @@ fn classify_claim_error(error: CallError) -> ClaimWrite {
         if status.message.contains("field not declared in schema") {
             return ClaimWrite::NotKept;
         }
-        let is_other_uid = status.code == 409 && status.message.to_lowercase().contains("uid");
+        // A resource answers 409, its subresource `status` 422.
+        let names_uid = status.message.to_lowercase().contains("uid");
+        let is_uid_immutable = status.message.contains("metadata.uid: Invalid value");
+        let is_other_uid =
+            status.code == 409 && names_uid || status.code == 422 && is_uid_immutable;
         if status.code == 404 || is_other_uid {
             return ClaimWrite::Gone;
         }

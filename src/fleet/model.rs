@@ -28,6 +28,9 @@ pub(crate) struct Policy {
     pub shared_after: Duration,
     /// The report of a deleted node is kept for this time after it was last written.
     pub keep_reports: Duration,
+    /// A report that was last written before this time is no statement: a reporter writes every 30
+    /// minutes.
+    pub stale_after: Duration,
     /// A node must have been absent for this time before its report may be deleted.
     pub absent_before_delete: Duration,
 }
@@ -38,6 +41,7 @@ impl Default for Policy {
             unavailable_after: Duration::from_secs(300),
             shared_after: Duration::from_secs(120),
             keep_reports: Duration::from_secs(30 * 24 * 3600),
+            stale_after: Duration::from_secs(45 * 60),
             absent_before_delete: Duration::from_secs(3600),
         }
     }
@@ -73,6 +77,16 @@ impl Report {
             .iter()
             .any(|condition| condition.type_ == DAEMON_REACHABLE && condition.status == "True");
         (reachable && !node.uid.is_empty() && status.node_uid == node.uid).then_some(status)
+    }
+
+    /// `server`: the API server's time, whose clock also stamped the write.
+    fn is_fresh(&self, policy: &Policy, server: Option<Timestamp>) -> bool {
+        let age = server
+            .zip(self.last_write)
+            .map(|(now, written)| now.duration_since(written));
+        age.is_some_and(|age| {
+            Duration::try_from(age).is_ok_and(|age| age < policy.stale_after) || age.is_negative()
+        })
     }
 }
 
@@ -172,9 +186,24 @@ impl View {
         unready.chain(shared).filter(|at| *at > now).min()
     }
 
-    /// Nodes whose report is current.
-    pub(crate) fn reporting(&self) -> u64 {
-        self.current().count() as u64
+    /// Nodes whose report is current and fresh.
+    pub(crate) fn reporting(&self, policy: &Policy, server: Option<Timestamp>) -> u64 {
+        let fresh = self
+            .nodes
+            .keys()
+            .filter(|name| self.fresh(name, policy, server).is_some());
+        fresh.count() as u64
+    }
+
+    fn fresh(
+        &self,
+        name: &str,
+        policy: &Policy,
+        server: Option<Timestamp>,
+    ) -> Option<&NodeStorageStatus> {
+        let report = self.reports.get(name)?;
+        let status = report.current(self.nodes.get(name)?)?;
+        report.is_fresh(policy, server).then_some(status)
     }
 
     /// Number of drives by model and firmware, of all current reports.
@@ -193,15 +222,16 @@ impl View {
             .filter_map(|(name, node)| self.reports.get(name)?.current(node))
     }
 
-    /// Nodes by the health that they report now: `Unknown` where none is current.
-    pub(crate) fn nodes_by_health(&self) -> BTreeMap<u8, u64> {
+    /// Nodes by the health that they report now: nothing good of a report that is not fresh.
+    pub(crate) fn nodes_by_health(
+        &self,
+        policy: &Policy,
+        server: Option<Timestamp>,
+    ) -> BTreeMap<u8, u64> {
         let mut counts = BTreeMap::new();
-        for (name, node) in &self.nodes {
-            let current = self
-                .reports
-                .get(name)
-                .and_then(|report| report.current(node));
-            let health = current.map_or(Health::Unknown, |status| status.health);
+        for name in self.nodes.keys() {
+            let fresh = self.fresh(name, policy, server);
+            let health = fresh.map_or(Health::Unknown, NodeStorageStatus::worst_health);
             *counts.entry(health.severity()).or_default() += 1;
         }
         counts

@@ -206,13 +206,11 @@ impl Owner {
         }
         if self.leads && self.retention_at <= at {
             self.retention_at = at + self.timing.retention_interval;
-            let old = expired(
-                &self.view,
-                &self.timing.policy,
-                self.now(),
-                clock::wall_now(),
-            );
-            self.expired = old.into();
+            // Without the API server's time nothing is old.
+            if let Some(server) = self.api.server_now() {
+                let old = expired(&self.view, &self.timing.policy, self.now(), server);
+                self.expired = old.into();
+            }
         }
         while self.leads
             && self.is_watching()
@@ -556,13 +554,14 @@ impl Owner {
     }
 
     fn publish(&self) {
+        let (policy, server) = (&self.timing.policy, self.api.server_now());
         self.state.send_replace(Arc::new(State {
             at: Some(Instant::now()),
             leads: self.leads,
             is_synced: self.is_synced(),
             is_watching: self.is_watching(),
-            nodes_by_health: self.view.nodes_by_health(),
-            reporting: self.view.reporting(),
+            nodes_by_health: self.view.nodes_by_health(policy, server),
+            reporting: self.view.reporting(policy, server),
             nodes: self.view.nodes.len() as u64,
             reports: self.view.reports.len() as u64,
             volumes: self.view.volumes.len() as u64,

@@ -56,6 +56,7 @@ impl Timing {
                 "unavailable" => self.policy.unavailable_after = value,
                 "shared" => self.policy.shared_after = value,
                 "keep" => self.policy.keep_reports = value,
+                "stale" => self.policy.stale_after = value,
                 "absent" => self.policy.absent_before_delete = value,
                 "refused" => self.pauses.refused = value,
                 "probe" => self.pauses.probe = value,

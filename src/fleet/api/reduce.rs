@@ -8,11 +8,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
 use serde::Deserialize;
 
-use crate::cluster::node_storage::NodeStorageStatus;
+use crate::cluster::node_storage::{MAX_MESSAGE_LEN, NodeStorageStatus};
 use crate::fleet::api::FIELD_MANAGER;
 use crate::fleet::model::claims::{Condition, Entry};
 use crate::fleet::model::pin::Pin;
 use crate::fleet::model::{Claim, Node, Report, Volume};
+use crate::model::assess::truncate;
+use crate::model::echo::is_deceptive;
 
 pub(super) fn node(node: KubeNode) -> Node {
     let conditions = node.status.and_then(|status| status.conditions);
@@ -31,18 +33,28 @@ pub(super) fn node(node: KubeNode) -> Node {
 }
 
 pub(super) fn report(object: DynamicObject) -> Report {
-    let status = object.data.get("status");
+    // A status in another form is none.
+    let mut status = object
+        .data
+        .get("status")
+        .and_then(|status| NodeStorageStatus::deserialize(status).ok());
+    let volumes = status.iter_mut().flat_map(|status| &mut status.volumes);
+    for condition in volumes.flat_map(|volume| &mut volume.health_conditions) {
+        // Tenants read it in their claims.
+        let shown = |c| if is_deceptive(c) { '\u{fffd}' } else { c };
+        let message: String = condition.message.chars().map(shown).collect();
+        condition.message = truncate(&message, MAX_MESSAGE_LEN);
+    }
     Report {
         last_write: last_write(&object.metadata),
         uid: object.metadata.uid.unwrap_or_default(),
         resource_version: object.metadata.resource_version.unwrap_or_default(),
-        // A status in another form is none.
-        status: status.and_then(|status| NodeStorageStatus::deserialize(status).ok()),
+        status,
     }
 }
 
 /// By the API server's clock: of the field managers, and of the creation.
-fn last_write(metadata: &ObjectMeta) -> Option<Timestamp> {
+pub(super) fn last_write(metadata: &ObjectMeta) -> Option<Timestamp> {
     let managers = metadata.managed_fields.iter().flatten();
     managers
         .filter_map(|manager| manager.time.as_ref())

@@ -55,7 +55,9 @@ pub(crate) fn desired(
         };
         let before = written.get(claim);
         let mut entry = reported(view, node, listed.find(node, name, volume), before);
-        entry.conditions.extend(of_node(view, node, policy, now));
+        entry
+            .conditions
+            .extend(of_node(view, node, before, policy, now));
         if !entry.conditions.is_empty() {
             desired.insert(claim.clone(), entry);
         }
@@ -107,7 +109,7 @@ fn conditions_of(volume: &VolumeEntry) -> Option<Vec<Condition>> {
             VolumeStatus::DataLoss => "DataLoss",
             VolumeStatus::Unknown => return None,
         };
-        if !condition.reason.is_empty() && seen.insert((status, &condition.reason)) {
+        if is_reason(&condition.reason) && seen.insert((status, &condition.reason)) {
             conditions.push(Condition {
                 status,
                 reason: condition.reason.clone(),
@@ -118,10 +120,21 @@ fn conditions_of(volume: &VolumeEntry) -> Option<Vec<Condition>> {
     (!conditions.is_empty() && volume.health != Health::Unknown).then_some(conditions)
 }
 
+/// The API server refuses a claim's status with another one, and with it all other conditions.
+fn is_reason(text: &str) -> bool {
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_alphabetic)
+        && bytes.last().is_some_and(is_word)
+        && bytes
+            .iter()
+            .all(|byte| is_word(byte) || matches!(byte, b',' | b':'))
+}
+
 /// The volume is not listed: whether the complete report of a reachable daemon shows its drives in
 /// order. Of unknown drives, none of the node may be bad, unknown or missing.
 fn is_proven_well(status: &NodeStorageStatus, drives: &BTreeSet<String>) -> bool {
-    if status.truncated.volumes || status.truncated.drives {
+    if status.truncated.volumes || status.truncated.drives || !is_consistent(status) {
         return false;
     }
     let is_doubtful = |health| matches!(health, Health::Bad | Health::Unknown);
@@ -139,10 +152,37 @@ fn is_proven_well(status: &NodeStorageStatus, drives: &BTreeSet<String>) -> bool
         .all(|id| status.drive_ids.contains(id) && !doubtful.contains(id.as_str()))
 }
 
-/// Of the node itself, for all its volumes.
-fn of_node(view: &View, node: &str, policy: &Policy, now: Elapsed) -> Option<Condition> {
+/// Whether the lists explain the health and the numbers. Where they do not, something is wrong that
+/// is not listed: the daemon may not see all volumes, a newer version may have other lists, or a
+/// person wrote the object.
+fn is_consistent(status: &NodeStorageStatus) -> bool {
+    let drives = status.drives.iter().map(|drive| drive.health);
+    let mut listed = drives.chain(status.volumes.iter().map(|volume| volume.health));
+    let is_explained = match status.health {
+        Health::Good => true,
+        Health::Unknown => listed.any(|health| health == Health::Unknown),
+        worst @ (Health::Suspect | Health::Bad) => {
+            listed.any(|health| health.severity() >= worst.severity())
+        }
+    };
+    let bad = status.drives.iter().filter(|it| it.health == Health::Bad);
+    is_explained
+        && status.counts.bad as usize <= bad.count()
+        && status.counts.affected as usize <= status.volumes.len()
+}
+
+/// Of the node itself, for all its volumes. What stands ends when the node is ready, also for a
+/// controller that was started a moment ago.
+fn of_node(
+    view: &View,
+    node: &str,
+    before: Option<&Entry>,
+    policy: &Policy,
+    now: Elapsed,
+) -> Option<Condition> {
     let since = view.unready_since(node)?;
-    if now.saturating_sub(since) < policy.unavailable_after {
+    let stands = before.is_some_and(|entry| entry.conditions.iter().any(Condition::is_of_node));
+    if !stands && now.saturating_sub(since) < policy.unavailable_after {
         return None;
     }
     let (reason, message) = if view.nodes.contains_key(node) {

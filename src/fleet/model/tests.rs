@@ -124,6 +124,25 @@ fn a_listed_volume_that_is_tied_to_the_node_makes_its_claim_unhealthy() {
 }
 
 #[test]
+fn a_reason_that_the_api_server_refuses_is_left_out_and_hides_no_other() {
+    let mut odd = broken("a");
+    for reason in ["", "Drive\nOffline", "2Drives", "Off:", "\u{202e}Off"] {
+        odd.volumes[0].health_conditions.push(VolumeCondition {
+            status: VolumeStatus::DataLoss,
+            reason: reason.into(),
+            message: String::new(),
+        });
+    }
+    assert_eq!(
+        reasons(&decide(&view(&[("a", odd.clone())]), &BTreeMap::new(), 1)),
+        ["DriveOffline"]
+    );
+    odd.volumes[0].health_conditions.remove(0);
+    let written = after_break();
+    assert_eq!(decide(&view(&[("a", odd)]), &written, 1), written);
+}
+
+#[test]
 fn a_node_cannot_speak_about_a_volume_of_another_node() {
     let view = view(&[("a", status("a")), ("b", broken("b"))]);
     assert_eq!(decide(&view, &BTreeMap::new(), 1), BTreeMap::new());
@@ -149,7 +168,19 @@ fn absence_clears_only_when_the_drives_of_the_entry_are_present_and_not_bad() {
     let mut of_a_newer_version = broken("a");
     of_a_newer_version.volumes[0].health_conditions[0].status = VolumeStatus::Unknown;
     let other_node = status("another node object of this name");
+    let mut of_unlisted_health = status("a");
+    of_unlisted_health.health = Health::Unknown;
+    let mut bad_without_a_drive = status("a");
+    bad_without_a_drive.health = Health::Bad;
+    let mut of_other_numbers = status("a");
+    of_other_numbers.counts.bad = 1;
+    let mut of_unlisted_volumes = status("a");
+    of_unlisted_volumes.counts.affected = 1;
     for kept in [
+        of_unlisted_health,
+        bad_without_a_drive,
+        of_other_numbers,
+        of_unlisted_volumes,
         silent,
         cut,
         without_drive,
@@ -198,6 +229,32 @@ fn a_node_that_is_not_ready_for_five_minutes_makes_its_volumes_unavailable_until
     view.nodes.get_mut("a").expect("a").is_ready = true;
     view.observe(at(311));
     assert_eq!(decide(&view, &written, 311), BTreeMap::new());
+}
+
+#[test]
+fn after_a_restart_an_unavailable_node_stays_unavailable_until_it_is_ready() {
+    let mut view = view(&[("a", status("a"))]);
+    view.nodes.get_mut("a").expect("a").is_ready = false;
+    view.observe(at(0));
+    let written = decide(&view, &BTreeMap::new(), 300);
+    assert_eq!(reasons(&written), ["NodeUnavailable"]);
+    // The new process has seen the node for a second.
+    assert_eq!(decide(&view, &written, 1), written);
+    let node = view.nodes.remove("a").expect("a");
+    view.observe(at(1));
+    let deleted = decide(&view, &written, 1);
+    assert_eq!(reasons(&deleted), ["NodeDeleted"]);
+    // It registers again, and its kubelet is not up yet.
+    view.nodes.insert("a".into(), node.clone());
+    view.observe(at(2));
+    assert_eq!(reasons(&decide(&view, &deleted, 2)), ["NodeUnavailable"]);
+    let ready = Node {
+        is_ready: true,
+        ..node
+    };
+    view.nodes.insert("a".into(), ready);
+    view.observe(at(3));
+    assert_eq!(decide(&view, &deleted, 3), BTreeMap::new());
 }
 
 #[test]
@@ -291,6 +348,26 @@ fn the_report_of_a_deleted_node_is_removed_after_thirty_days_and_of_a_living_one
     );
     // The controller's clock is behind the API server's.
     assert!(names(3600, days(-400)).is_empty());
+}
+
+#[test]
+fn a_report_counts_for_45_minutes_by_the_servers_clock_and_then_its_node_is_unknown() {
+    let view = view(&[("a", status("a"))]);
+    let counts = |server: Option<i64>| {
+        let server = server.map(|seconds| Timestamp::from_second(seconds).expect("a time"));
+        let policy = Policy::default();
+        (
+            view.nodes_by_health(&policy, server),
+            view.reporting(&policy, server),
+        )
+    };
+    let good = (BTreeMap::from([(Health::Good.severity(), 1)]), 1);
+    let unknown = (BTreeMap::from([(Health::Unknown.severity(), 1)]), 0);
+    // The second server of two may be a little behind.
+    assert_eq!(counts(Some(-2)), good);
+    assert_eq!(counts(Some(2699)), good);
+    assert_eq!(counts(Some(2700)), unknown);
+    assert_eq!(counts(None), unknown);
 }
 
 /// Anything that a reporter, or its absence, may say without saying that the volume is well.

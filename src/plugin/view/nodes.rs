@@ -112,7 +112,7 @@ pub(crate) fn nodes(base: &Base) -> Vec<NodeView<'_>> {
         let said = record
             .status
             .as_ref()
-            .map_or(Health::Unknown, |it| it.health);
+            .map_or(Health::Unknown, NodeStorageStatus::worst_health);
         let health = match report.is_of_a_node() {
             true => report.judge(said),
             false => Health::Unknown,
