@@ -1,10 +1,11 @@
 //! What the controller knows of the cluster, and what follows from it. Pure: no clock, no I/O; a
-//! time is the monotonic time since the start of the process.
+//! time is the time since the start of the process in which the watches worked.
 //!
 //! In: nodes, reports (`NodeStorage`) and volumes as the API server last showed them. Out: decisions.
 //! A failed or missing reading is no statement: it raises nothing and clears nothing.
 
 pub(crate) mod claims;
+pub(crate) mod figures;
 pub(crate) mod pin;
 pub(crate) mod retention;
 pub(crate) mod shared_drives;
@@ -14,9 +15,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cluster::node_storage::{DAEMON_REACHABLE, Health, NodeStorageStatus};
+use crate::cluster::node_storage::{DAEMON_REACHABLE, NodeStorageStatus};
 
-/// Monotonic time since the start of the process.
+/// Monotonic time since the start of the process, without that in which a watch failed.
 pub(crate) type Elapsed = Duration;
 
 /// Thresholds.
@@ -186,16 +187,8 @@ impl View {
         unready.chain(shared).filter(|at| *at > now).min()
     }
 
-    /// Nodes whose report is current and fresh.
-    pub(crate) fn reporting(&self, policy: &Policy, server: Option<Timestamp>) -> u64 {
-        let fresh = self
-            .nodes
-            .keys()
-            .filter(|name| self.fresh(name, policy, server).is_some());
-        fresh.count() as u64
-    }
-
-    fn fresh(
+    /// The status of the node's report if it is current and fresh.
+    pub(crate) fn fresh(
         &self,
         name: &str,
         policy: &Policy,
@@ -204,37 +197,6 @@ impl View {
         let report = self.reports.get(name)?;
         let status = report.current(self.nodes.get(name)?)?;
         report.is_fresh(policy, server).then_some(status)
-    }
-
-    /// Number of drives by model and firmware, of all current reports.
-    pub(crate) fn models(&self) -> BTreeMap<(String, String), u64> {
-        let mut models = BTreeMap::new();
-        for model in self.current().flat_map(|status| &status.models) {
-            let key = (model.model.clone(), model.firmware.clone());
-            *models.entry(key).or_default() += u64::from(model.count);
-        }
-        models
-    }
-
-    fn current(&self) -> impl Iterator<Item = &NodeStorageStatus> {
-        self.nodes
-            .iter()
-            .filter_map(|(name, node)| self.reports.get(name)?.current(node))
-    }
-
-    /// Nodes by the health that they report now: nothing good of a report that is not fresh.
-    pub(crate) fn nodes_by_health(
-        &self,
-        policy: &Policy,
-        server: Option<Timestamp>,
-    ) -> BTreeMap<u8, u64> {
-        let mut counts = BTreeMap::new();
-        for name in self.nodes.keys() {
-            let fresh = self.fresh(name, policy, server);
-            let health = fresh.map_or(Health::Unknown, NodeStorageStatus::worst_health);
-            *counts.entry(health.severity()).or_default() += 1;
-        }
-        counts
     }
 }
 
