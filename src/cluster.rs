@@ -8,6 +8,7 @@
 //! A field that a newer version adds is ignored by an older reader. An enum value that a reader
 //! does not know reads as the one that claims and does the least, never as good.
 
+pub mod gate;
 pub mod node_storage;
 pub mod storage_action;
 pub mod storage_policy;
