@@ -15,6 +15,7 @@ use crate::fleet::model::pin::Pin;
 use crate::fleet::model::{Claim, Node, Report, Volume};
 
 pub(super) fn node(node: KubeNode) -> Node {
+    let is_unschedulable = node.spec.and_then(|spec| spec.unschedulable) == Some(true);
     let conditions = node.status.and_then(|status| status.conditions);
     Node {
         uid: node.metadata.uid.unwrap_or_default(),
@@ -27,6 +28,7 @@ pub(super) fn node(node: KubeNode) -> Node {
             .iter()
             .flatten()
             .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+        is_unschedulable,
     }
 }
 
