@@ -5,6 +5,8 @@
 //! from a cache), the state of the fleet, and the time. Out: the refusing gates, or the next step.
 //! A reading that failed or is missing refuses: nothing unknown lets an action pass.
 
+pub(crate) mod breaker;
+pub(crate) mod budget;
 pub(crate) mod candidate;
 pub(crate) mod evidence;
 
