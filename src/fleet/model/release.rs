@@ -8,6 +8,7 @@
 pub(crate) mod breaker;
 pub(crate) mod budget;
 pub(crate) mod candidate;
+pub(crate) mod check;
 pub(crate) mod evidence;
 
 use std::time::Duration;
