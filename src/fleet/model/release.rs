@@ -10,6 +10,7 @@ pub(crate) mod budget;
 pub(crate) mod candidate;
 pub(crate) mod check;
 pub(crate) mod evidence;
+pub(crate) mod proposal;
 
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(crate) const REJOINS: &str = "rejoins";
 pub(crate) const REJOINS_ANY: &str = "rejoins-any";
 /// Annotation of a volume that an action keeps: the action, as `namespace/name`.
 pub(crate) const VOLUME_ANNOTATION: &str = "diskvitals.io/storage-action";
+/// Annotation of such a volume: its reclaim policy before.
+pub(crate) const POLICY_ANNOTATION: &str = "diskvitals.io/previous-reclaim-policy";
 
 /// The time of a decision: durations are measured by the monotonic clock, times that others wrote
 /// are compared with the wall clock.

@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 
 use crate::cluster::gate::{Gate, Stage};
-use crate::cluster::storage_action::{Approval, StorageActionSpec};
+use crate::cluster::storage_action::{Approval, StorageActionSpec, StorageActionStatus};
 use crate::cluster::storage_policy::StoragePolicySpec;
 use crate::fleet::model::Elapsed;
 use crate::fleet::model::release::breaker::BreakerState;
@@ -48,8 +48,16 @@ pub(crate) struct ActionState {
     pub namespace: String,
     pub name: String,
     pub spec: StorageActionSpec,
+    pub status: StorageActionStatus,
     /// Asked for each step anew.
     pub answer: Reading<Answer>,
+}
+
+impl ActionState {
+    /// `namespace/name`, as in the annotation of the volume.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
 }
 
 /// The state of the controller and of all actions.
