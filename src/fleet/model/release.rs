@@ -11,6 +11,7 @@ pub(crate) mod candidate;
 pub(crate) mod check;
 pub(crate) mod evidence;
 pub(crate) mod proposal;
+pub(crate) mod steps;
 
 use std::time::Duration;
 
