@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::cluster::node_storage::{NodeStorageStatus, VolumeEntry, VolumeStatus};
+use crate::cluster::node_storage::{Health, NodeStorageStatus, VolumeEntry, VolumeStatus};
 use crate::cluster::storage_action::{DriveRef, StorageActionSpec};
 use crate::fleet::model::claims::Listed;
 use crate::fleet::model::shared_drives::is_unique;
@@ -283,4 +283,20 @@ fn elsewhere(view: &View, node: &str, drive: &str) -> BTreeSet<String> {
         })
         .map(|(name, _)| name.clone())
         .collect()
+}
+
+/// Worst health of a volume, as the node that it is tied to reports it now. A volume that a current,
+/// complete report does not list is in order; of one that is tied to no node nothing is known.
+pub(crate) fn volume_health(view: &View, name: &str) -> Health {
+    let known = || {
+        let volume = view.volumes.get(name)?;
+        let node = volume.pins.iter().find_map(|pin| pin.node(view))?;
+        let status = current(view, node)?;
+        let entry = Listed::new(view).find(node, name, volume);
+        match entry {
+            Some(entry) => Some(entry.health),
+            None => (!is_cut(status)).then_some(Health::Good),
+        }
+    };
+    known().unwrap_or(Health::Unknown)
 }

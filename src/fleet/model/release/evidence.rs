@@ -11,7 +11,7 @@ use crate::cluster::node_storage::Health;
 use crate::cluster::storage_action::{MAX_EVIDENCE, MAX_LINE_LEN, ObjectRef};
 use crate::fleet::model::release::candidate::Candidate;
 use crate::fleet::model::{Claim, Elapsed};
-use crate::model::hash::fnv1a_64;
+use crate::model::hash::fnv1a_128;
 
 /// One reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,10 @@ impl<T> Reading<T> {
             Reading::Read(value) => Ok(value),
             Reading::Failed(why) => Err(why),
         }
+    }
+
+    pub(crate) fn is_failed(&self) -> bool {
+        matches!(self, Reading::Failed(_))
     }
 }
 
@@ -221,20 +225,17 @@ pub(crate) fn lines(candidate: &Candidate, evidence: &Evidence) -> Vec<String> {
             .filter(|peer| peer.counts())
             .map(|peer| peer.name.as_str())
             .collect();
-        let names = if ready.is_empty() {
-            "none".to_owned()
-        } else {
-            ready.join(", ")
-        };
         lines.push(format!(
-            "other members of {} that are Ready on good drives: {names}",
-            group.name
+            "other members of {} that are Ready on good drives: {}",
+            group.name,
+            list(&ready)
         ));
     }
     if let Ok(room) = evidence.room.as_ref() {
+        let names: Vec<&str> = room.iter().map(String::as_str).collect();
         lines.push(format!(
             "nodes with room for the new volume: {}",
-            room.join(", ")
+            list(&names)
         ));
     }
     lines.truncate(MAX_EVIDENCE);
@@ -242,6 +243,14 @@ pub(crate) fn lines(candidate: &Candidate, evidence: &Evidence) -> Vec<String> {
         *line = crate::model::assess::truncate(line, MAX_LINE_LEN);
     }
     lines
+}
+
+fn list(names: &[&str]) -> String {
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    }
 }
 
 impl Peer {
@@ -252,40 +261,30 @@ impl Peer {
 }
 
 /// What an approval is about: which objects, which drive, why, and what was declared. No time, no
-/// text, nothing that moves while the case stays the same.
-pub(crate) fn hash(candidate: &Candidate, evidence: &Evidence) -> String {
-    let mut facts = BTreeMap::from([
-        (
-            "identity",
-            format!("{:016x}", candidate.identity(&pod_uid(evidence))),
-        ),
-        ("machine", candidate.machine_id.clone()),
-        ("inaccessible", candidate.is_inaccessible.to_string()),
-        ("redundant", candidate.is_redundant.to_string()),
-    ]);
-    if let Ok(Some(set)) = evidence.stateful_set.as_ref() {
-        facts.insert("set", set.uid.clone());
-        facts.insert("empty member", set.empty_member.clone().unwrap_or_default());
-    }
-    if let Ok(Some(group)) = evidence.group.as_ref() {
-        facts.insert("group", group.name.clone());
-    }
-    if let Ok(claims) = evidence.other_claims.as_ref() {
-        let mut names: Vec<&str> = claims.iter().map(|claim| claim.name.as_str()).collect();
-        names.sort_unstable();
-        facts.insert("other claims", names.join("\0"));
-    }
-    let text: String = facts
-        .into_iter()
-        .map(|(key, value)| format!("{key}\0{value}\0\0"))
+/// text, nothing that moves while the case stays the same. None: a part of it could not be read.
+pub(crate) fn hash(candidate: &Candidate, evidence: &Evidence) -> Option<String> {
+    let pod = evidence.pod.as_ref().ok()?.as_ref();
+    let set = evidence.stateful_set.as_ref().ok()?.as_ref();
+    let group = evidence.group.as_ref().ok()?.as_ref();
+    let mut claims: Vec<&str> = evidence
+        .other_claims
+        .as_ref()
+        .ok()?
+        .iter()
+        .map(|claim| claim.name.as_str())
         .collect();
-    format!("{:016x}", fnv1a_64(text.bytes()))
-}
-
-/// Empty: not known.
-pub(crate) fn pod_uid(evidence: &Evidence) -> String {
-    match evidence.pod.as_ref() {
-        Ok(Some(pod)) => pod.uid.clone(),
-        Ok(None) | Err(_) => String::new(),
-    }
+    claims.sort_unstable();
+    let identity = candidate.identity(pod.map_or("", |pod| &pod.uid));
+    let empty_member = set.and_then(|set| set.empty_member.as_deref());
+    let facts = [
+        format!("{identity:016x}"),
+        candidate.machine_id.clone(),
+        candidate.is_inaccessible.to_string(),
+        candidate.is_redundant.to_string(),
+        set.map_or("", |set| &set.uid).to_owned(),
+        empty_member.unwrap_or_default().to_owned(),
+        group.map_or("", |group| &group.name).to_owned(),
+        claims.join("\0"),
+    ];
+    Some(format!("{:032x}", fnv1a_128(facts.join("\0\0").bytes())))
 }

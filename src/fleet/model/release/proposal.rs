@@ -63,7 +63,7 @@ pub(crate) fn proposal(
         },
         group: group.name.clone(),
         evidence: lines(candidate, evidence),
-        evidence_hash: hash(candidate, evidence),
+        evidence_hash: hash(candidate, evidence)?,
         approval: Approval::Pending,
         ..StorageActionSpec::default()
     };
@@ -81,7 +81,7 @@ pub(crate) fn evidence_update(
     candidate: &Candidate,
     evidence: &Evidence,
 ) -> Option<(Vec<String>, String)> {
-    let hash = hash(candidate, evidence);
+    let hash = hash(candidate, evidence)?;
     let (_, known) = present_evidence(&action.spec, Some(&action.status));
     (known != hash).then(|| (lines(candidate, evidence), hash))
 }

@@ -191,7 +191,7 @@ fn before_deletion(case: &Case<'_>, action: &ActionState, progress: &Progress, n
         return abort(action, progress, None, "a person rejected it".to_owned());
     }
     let refusals = check(case, now);
-    let is_final = |refusal: &&Refusal| refusal.gate.effect() == Effect::Abort;
+    let is_final = |refusal: &&Refusal| refusal.effect == Effect::Abort;
     if let Some(refusal) = refusals.iter().find(is_final) {
         return abort(action, progress, Some(refusal.gate), refusal.text.clone());
     }
