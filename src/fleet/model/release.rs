@@ -72,3 +72,5 @@ impl Default for Limits {
     }
 }
 
+#[cfg(test)]
+mod tests;

@@ -246,14 +246,17 @@ fn member<'a>(
     claim: &str,
 ) -> Option<(i32, &'a ClaimTemplate)> {
     let ordinal = pod.name.strip_prefix(&set.name)?.strip_prefix('-')?;
-    let number: i32 = ordinal.parse().ok()?;
+    let number: u32 = ordinal.parse().ok()?;
     // As Kubernetes writes it: no sign, no leading zeros.
     let is_canonical = number.to_string() == ordinal;
     let template = set
         .templates
         .iter()
         .find(|template| claim == format!("{}-{}", template.name, pod.name))?;
-    is_canonical.then_some((number, template))
+    Some((
+        i32::try_from(number).ok().filter(|_| is_canonical)?,
+        template,
+    ))
 }
 
 pub(super) fn of_group(gate: Gate, case: &Case<'_>, candidate: &Candidate) -> Option<String> {
