@@ -1,3 +1,5 @@
+mod breaker;
+mod candidates;
 mod gates;
 
 use std::collections::{BTreeMap, BTreeSet};
