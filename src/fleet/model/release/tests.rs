@@ -1,6 +1,7 @@
 mod breaker;
 mod candidates;
 mod gates;
+mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
