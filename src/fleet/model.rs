@@ -7,6 +7,8 @@
 pub(crate) mod claims;
 pub(crate) mod figures;
 pub(crate) mod pin;
+#[allow(dead_code, reason = "read by the duty that proposes actions")]
+pub(crate) mod release;
 pub(crate) mod retention;
 pub(crate) mod shared_drives;
 
@@ -56,6 +58,8 @@ pub(crate) struct Node {
     pub hostname: String,
     /// The condition Ready is True.
     pub is_ready: bool,
+    /// Cordoned.
+    pub is_unschedulable: bool,
 }
 
 /// A NodeStorage object, reduced.

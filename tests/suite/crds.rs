@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use diskvitals::cluster::definitions;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 #[test]
 fn the_charts_definitions_are_those_of_the_types() {
@@ -41,35 +42,70 @@ fn the_charts_definitions_are_those_of_the_types() {
     assert_eq!(files, names, "a definition without a type");
 }
 
+fn status_properties(definition: &CustomResourceDefinition) -> serde_json::Value {
+    let schema = serde_json::to_value(&definition.spec.versions[0].schema).expect("plain data");
+    schema["openAPIV3Schema"]["properties"]["status"]["properties"].clone()
+}
+
 #[test]
 fn an_uninstallation_keeps_the_objects_and_each_list_has_a_limit() {
-    let [definition] = <[_; 1]>::try_from(definitions()).expect("one definition");
-    let annotations = definition.metadata.annotations.expect("annotations");
-    assert_eq!(annotations["helm.sh/resource-policy"], "keep");
-    let version = &definition.spec.versions[0];
-    assert!(
-        version
-            .subresources
-            .as_ref()
-            .is_some_and(|it| it.status.is_some())
-    );
-    let fields = version.selectable_fields.as_ref().expect("selectable");
-    assert_eq!(fields[0].json_path, ".status.health");
-    let schema = serde_json::to_value(&version.schema).expect("plain data");
-    let status = &schema["openAPIV3Schema"]["properties"]["status"]["properties"];
-    for list in [
-        "driveIDs",
-        "models",
-        "drives",
-        "volumes",
-        "stale",
-        "conditions",
-    ] {
-        assert!(
-            status[list]["maxItems"].is_number(),
-            "{list}: {}",
-            status[list]
+    let lists = [
+        (
+            "NodeStorage",
+            &[
+                "driveIDs",
+                "models",
+                "drives",
+                "volumes",
+                "stale",
+                "conditions",
+            ][..],
+        ),
+        ("StorageAction", &["evidence", "steps", "conditions"]),
+        ("StoragePolicy", &["blocked", "conditions"]),
+    ];
+    let definitions = definitions();
+    assert_eq!(definitions.len(), lists.len());
+    for (definition, (kind, lists)) in definitions.iter().zip(lists) {
+        assert_eq!(definition.spec.names.kind, kind);
+        let annotations = definition.metadata.annotations.as_ref();
+        assert_eq!(
+            annotations.expect("annotations")["helm.sh/resource-policy"],
+            "keep"
         );
+        let subresources = definition.spec.versions[0].subresources.as_ref();
+        assert!(subresources.is_some_and(|it| it.status.is_some()));
+        let status = status_properties(definition);
+        for list in lists {
+            assert!(
+                status[list]["maxItems"].is_number(),
+                "{kind} {list}: {}",
+                status[list]
+            );
+        }
+    }
+    let fields = definitions[0].spec.versions[0].selectable_fields.as_ref();
+    assert_eq!(fields.expect("selectable")[0].json_path, ".status.health");
+}
+
+#[test]
+fn each_field_of_an_action_but_the_approval_is_immutable() {
+    let definitions = definitions();
+    let action = definitions
+        .iter()
+        .find(|it| it.spec.names.kind == "StorageAction")
+        .expect("defined");
+    let schema = serde_json::to_value(&action.spec.versions[0].schema).expect("plain data");
+    let spec = &schema["openAPIV3Schema"]["properties"]["spec"];
+    let required = spec["required"].as_array().expect("required fields");
+    for (name, field) in spec["properties"].as_object().expect("fields") {
+        let rules = &field["x-kubernetes-validations"];
+        let is_immutable = rules[0]["rule"] == "self == oldSelf";
+        let is_approval = name.starts_with("approv");
+        assert!(is_immutable != is_approval, "{name}: {rules}");
+        // A rule that compares holds for a field only that is there before and after.
+        let is_present = required.contains(&name.as_str().into()) || field["default"].is_array();
+        assert!(is_present || is_approval, "{name} can be added and removed");
     }
 }
 

@@ -17,6 +17,7 @@ use crate::model::assess::truncate;
 use crate::model::echo::is_deceptive;
 
 pub(super) fn node(node: KubeNode) -> Node {
+    let is_unschedulable = node.spec.and_then(|spec| spec.unschedulable) == Some(true);
     let conditions = node.status.and_then(|status| status.conditions);
     Node {
         uid: node.metadata.uid.unwrap_or_default(),
@@ -29,6 +30,7 @@ pub(super) fn node(node: KubeNode) -> Node {
             .iter()
             .flatten()
             .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+        is_unschedulable,
     }
 }
 

@@ -198,13 +198,13 @@ fn of_node(
 }
 
 /// The volumes in all current reports, by what names them.
-struct Listed<'v> {
+pub(super) struct Listed<'v> {
     by_handle: HashMap<(&'v str, &'v str, &'v str), &'v VolumeEntry>,
     by_name: HashMap<(&'v str, &'v str), &'v VolumeEntry>,
 }
 
 impl<'v> Listed<'v> {
-    fn new(view: &'v View) -> Listed<'v> {
+    pub(super) fn new(view: &'v View) -> Listed<'v> {
         let mut listed = Listed {
             by_handle: HashMap::new(),
             by_name: HashMap::new(),
@@ -226,7 +226,7 @@ impl<'v> Listed<'v> {
     }
 
     /// A node is believed about volumes that are tied to it: it cannot name those of others.
-    fn find(&self, node: &str, name: &str, volume: &Volume) -> Option<&'v VolumeEntry> {
+    pub(super) fn find(&self, node: &str, name: &str, volume: &Volume) -> Option<&'v VolumeEntry> {
         match &volume.csi {
             Some((driver, handle)) => self
                 .by_handle

@@ -40,7 +40,7 @@ pub(crate) fn candidates(
 
 /// Only numbers that a standard makes unique in the world (NVMe nguid and eui64, SCSI and ATA naa).
 /// Serial numbers repeat: emulators give every machine the same ones. `path:` is a place.
-fn is_unique(id: &str) -> bool {
+pub(super) fn is_unique(id: &str) -> bool {
     let number = ["nguid.", "eui.", "naa."]
         .iter()
         .find_map(|prefix| id.strip_prefix(prefix));

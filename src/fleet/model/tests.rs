@@ -21,6 +21,7 @@ fn node(name: &str) -> Node {
         uid: format!("uid-of-{name}"),
         hostname: name.to_owned(),
         is_ready: true,
+        is_unschedulable: false,
     }
 }
 

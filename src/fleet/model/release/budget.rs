@@ -1,0 +1,106 @@
+//! How many actions there may be: under way in the cluster, in a group and on a node, and in a day.
+//!
+//! In: the policy's budget and all actions. Out: why one more is too many. An action that is stuck
+//! is under way until a person resolves it.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::cluster::storage_action::{
+    ABORTED, CLAIM_DELETED, CONFIRMED, STUCK, StorageActionSpec, StorageActionStatus,
+};
+use crate::cluster::storage_policy::DailyBudget;
+use crate::fleet::model::release::check::{ActionState, Case};
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+/// What the budget and the breaker need of an action.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ActionSummary {
+    pub namespace: String,
+    pub name: String,
+    pub node: String,
+    /// In its namespace.
+    pub group: String,
+    /// When it began: the condition Confirmed is True since then.
+    pub confirmed: Option<Timestamp>,
+    pub is_finished: bool,
+    pub is_stuck: bool,
+    /// It ended before it deleted anything.
+    pub changed_nothing: bool,
+}
+
+impl ActionSummary {
+    pub(crate) fn new(
+        namespace: &str,
+        name: &str,
+        spec: &StorageActionSpec,
+        status: &StorageActionStatus,
+    ) -> ActionSummary {
+        let confirmed = status
+            .conditions
+            .iter()
+            .find(|it| it.type_ == CONFIRMED && it.status == "True");
+        ActionSummary {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            node: spec.node.name.clone(),
+            group: spec.group.clone(),
+            confirmed: confirmed.map(|it| it.last_transition_time.0),
+            is_finished: status.is_finished(),
+            is_stuck: status.has(STUCK) && !status.is_finished(),
+            changed_nothing: status.has(ABORTED) && !status.has(CLAIM_DELETED),
+        }
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.confirmed.is_some() && !self.is_finished || self.is_stuck
+    }
+}
+
+/// The limit of a day.
+pub(crate) fn per_day(budget: &DailyBudget, nodes: u32) -> u32 {
+    let share = u64::from(nodes) * u64::from(budget.per_mille) / 1000;
+    budget
+        .absolute
+        .max(u32::try_from(share).unwrap_or(u32::MAX))
+}
+
+pub(crate) fn refusal(case: &Case<'_>, action: &ActionState, now: Timestamp) -> Option<String> {
+    let budget = &case.policy.spec.budget;
+    let actions = match case.fleet.actions.as_ref() {
+        Ok(actions) => actions,
+        Err(why) => return Some(format!("the actions could not be read: {why}")),
+    };
+    let others: Vec<&ActionSummary> = actions
+        .iter()
+        .filter(|it| (&it.namespace, &it.name) != (&action.namespace, &action.name))
+        .collect();
+    let count = |filter: &dyn Fn(&ActionSummary) -> bool| {
+        let count = others.iter().filter(|it| filter(it)).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    };
+    let under_way = count(&ActionSummary::is_under_way);
+    let of_group = count(&|it| {
+        it.is_under_way() && it.namespace == action.namespace && it.group == action.spec.group
+    });
+    let of_node = count(&|it| it.is_under_way() && it.node == action.spec.node.name);
+    let of_day = count(&|it| {
+        !it.changed_nothing
+            && it
+                .confirmed
+                .is_some_and(|since| now.duration_since(since) < DAY)
+    });
+    [
+        (under_way, budget.in_flight, "in the cluster"),
+        (of_group, budget.per_group, "in the group"),
+        (of_node, budget.per_node, "on the node"),
+        (
+            of_day,
+            per_day(&budget.per_day, case.fleet.nodes),
+            "within 24 hours",
+        ),
+    ]
+    .into_iter()
+    .find(|(used, limit, _)| used >= limit)
+    .map(|(used, limit, scope)| format!("{used} of {limit} actions {scope}"))
+}

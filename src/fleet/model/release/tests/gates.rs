@@ -1,0 +1,573 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::cluster::gate::{Effect, Stage};
+use crate::cluster::storage_action::{CONFIRMED, STUCK, StorageActionStatus};
+use crate::cluster::storage_policy::PolicyReason;
+use crate::fleet::model::release::breaker::{Open, Opener};
+use crate::fleet::model::release::budget::{ActionSummary, per_day};
+use crate::fleet::model::release::evidence::lines;
+use crate::fleet::model::release::proposal::{evidence_update, tally};
+
+fn open(opener: Opener) -> BreakerState {
+    BreakerState {
+        open: Some(Open {
+            opener,
+            text: "too much".into(),
+            at: wall(-1),
+        }),
+        pause: None,
+    }
+}
+
+fn other_action() -> ActionSummary {
+    ActionSummary {
+        namespace: "shop".into(),
+        name: "other".into(),
+        node: "z".into(),
+        group: "app=z".into(),
+        confirmed: Some(wall(-60)),
+        ..ActionSummary::default()
+    }
+}
+
+/// Breaks one thing of a case that nothing refuses. A gate without a line does not compile.
+pub(super) fn break_for(gate: Gate, world: &mut World) {
+    match gate {
+        Gate::PolicyInvalid => world.policy.spec.hold = "5m".into(),
+        Gate::PolicySuspended => world.policy.spec.suspended = true,
+        Gate::StoreWentBack => world.fleet.breaker = open(Opener::StoreWentBack),
+        Gate::BreakerOpen => world.fleet.breaker = open(Opener::ManyDrives),
+        Gate::FleetPaused => world.fleet.breaker.pause = Some("3 of 10 nodes".into()),
+        Gate::ControllerYoung => world.fleet.started = ELAPSED - Duration::from_secs(1799),
+        Gate::ReportNotCurrent => world.sighting = Sighting::Unknown,
+        Gate::Truncated => world.candidate().is_truncated = true,
+        Gate::FindingGone => world.sighting = Sighting::Gone,
+        Gate::NotInaccessible => world.candidate().is_inaccessible = false,
+        Gate::ReasonNotAllowed => world.policy.spec.reasons = vec![PolicyReason::DriveMissing],
+        Gate::Redundant => world.candidate().is_redundant = true,
+        Gate::FindingAcknowledged => world.candidate().is_acknowledged = true,
+        Gate::DriveInMaintenance => world.candidate().in_maintenance = true,
+        Gate::HoldNotOver => {
+            world.candidate().held_since = Some(ELAPSED - Duration::from_secs(1799));
+        }
+        Gate::OlderThanInstallation => world.candidate().since = Some(wall(-1_000_001)),
+        Gate::DaemonYoung => {
+            world.candidate().daemon_since = Some(ELAPSED - Duration::from_secs(1799));
+        }
+        Gate::BootChanged => world.candidate().boot_id.clear(),
+        Gate::DriveElsewhere => {
+            world.candidate().elsewhere.insert("b".into());
+        }
+        Gate::NodeNotReady => {
+            world.candidate().node_ready_since = Some(ELAPSED - Duration::from_secs(599));
+        }
+        Gate::NodeUnschedulable => there(&mut world.evidence.node).is_unschedulable = true,
+        Gate::NodeMaintenance => {
+            there(&mut world.evidence.node).maintenance = vec!["DrainInProgress".into()];
+        }
+        Gate::NotPinned => there(&mut world.evidence.volume).pinned_to = Some("b".into()),
+        Gate::ClaimChanged => there(&mut world.evidence.claim).volume_name = "pv2".into(),
+        Gate::ClaimTerminating => there(&mut world.evidence.claim).is_terminating = true,
+        Gate::NotLabeled => there(&mut world.evidence.claim).labels.clear(),
+        Gate::NotSelected => world.evidence.namespace_is_selected = Reading::Read(false),
+        Gate::PodElsewhere => world.pod().node = "b".into(),
+        Gate::ReadyPod => world.pod().is_ready = true,
+        Gate::NotStatefulSet => world.pod().stateful_set = None,
+        Gate::OrdinalNotWanted => world.set().replicas = 1,
+        Gate::RolloutUnderWay => world.set().is_rolling_out = true,
+        Gate::NotWaitForFirstConsumer => {
+            there(&mut world.evidence.storage_class).waits_for_first_consumer = false;
+        }
+        Gate::HasDataSource => world.set().templates[0].has_source = true,
+        Gate::EmptyMemberNotDeclared => world.set().empty_member = None,
+        Gate::OtherClaimPinned => read(&mut world.evidence.other_claims)[0].is_movable = false,
+        Gate::GroupUnknown => world.evidence.group = Reading::Read(None),
+        Gate::GroupNotReady => world.group().peers[0].is_ready = false,
+        Gate::GroupInTrouble => world.group().claims[0].is_pending = true,
+        Gate::NoRoomElsewhere => world.evidence.room = Reading::Read(vec!["a".into()]),
+        Gate::DisruptionBudget => {
+            world.evidence.eviction = Reading::Read(DryRun::Refused("429".into()));
+        }
+        Gate::NotApproved => world.action().spec.approval = Approval::Pending,
+        Gate::EvidenceChanged => world.action().spec.approved_hash = "another".into(),
+        Gate::ApprovalExpired => world.action().spec.approved_at = Some(Time(wall(-3600))),
+        Gate::BudgetUsed => world.fleet.actions = Reading::Read(vec![other_action()]),
+        Gate::LeaseShort => world.fleet.lease_left = Some(Duration::from_secs(9)),
+        Gate::NoAnswer => world.action().answer = Reading::Failed("no answer".into()),
+        Gate::NotSettled => world.answer().is_settled = false,
+        Gate::OneWitness => world.answer().findings[0].witnesses = vec![Witness::KernelLog],
+    }
+}
+
+#[test]
+fn a_perfect_case_is_refused_by_no_gate_before_the_proposal_and_after_the_approval() {
+    assert_eq!(World::unproposed().refusals(), []);
+    assert_eq!(World::approved().refusals(), []);
+}
+
+#[test]
+fn each_gate_refuses_alone() {
+    for &gate in Gate::ALL {
+        let mut world = match gate.stage() {
+            Stage::Propose => World::unproposed(),
+            Stage::Confirm => World::approved(),
+        };
+        break_for(gate, &mut world);
+        assert_eq!(world.gates(), [gate]);
+        // It holds an approved action back too.
+        let mut approved = World::approved();
+        break_for(gate, &mut approved);
+        assert!(approved.gates().contains(&gate), "{gate}");
+    }
+}
+
+#[test]
+fn second_ways_in_which_a_gate_refuses() {
+    type Break = fn(&mut World);
+    let cases: &[(Gate, Break)] = &[
+        (Gate::PolicySuspended, |it| {
+            it.policy.spec.mode = Mode::Observe
+        }),
+        (Gate::PolicyInvalid, |it| {
+            it.policy = PolicyState::unreadable("gone")
+        }),
+        (Gate::FindingGone, |it| it.answer().findings.clear()),
+        (Gate::FindingAcknowledged, |it| {
+            it.answer().findings[0].is_acknowledged = true
+        }),
+        (Gate::OlderThanInstallation, |it| {
+            it.candidate().since = None
+        }),
+        (Gate::OlderThanInstallation, |it| it.policy.created = None),
+        (Gate::HoldNotOver, |it| it.candidate().held_since = None),
+        (Gate::DaemonYoung, |it| it.candidate().daemon_since = None),
+        (Gate::BootChanged, |it| it.answer().boot_id = "later".into()),
+        (Gate::BootChanged, |it| {
+            it.answer().machine_id = "other".into()
+        }),
+        (Gate::BootChanged, |it| {
+            it.action().spec.node.boot_id = "earlier".into()
+        }),
+        (Gate::BootChanged, |it| {
+            it.action().spec.node.uid = "earlier".into()
+        }),
+        (Gate::NodeNotReady, |it| {
+            there(&mut it.evidence.node).is_ready = false
+        }),
+        (Gate::NodeNotReady, |it| {
+            it.candidate().node_ready_since = None
+        }),
+        (Gate::NodeNotReady, |it| {
+            there(&mut it.evidence.node).uid = "new".into()
+        }),
+        (Gate::NodeNotReady, |it| {
+            it.evidence.node = Reading::Read(None)
+        }),
+        (Gate::NotPinned, |it| {
+            there(&mut it.evidence.volume).pinned_to = None
+        }),
+        (Gate::NotPinned, |it| {
+            it.evidence.volume = Reading::Read(None)
+        }),
+        (Gate::ClaimChanged, |it| {
+            it.evidence.claim = Reading::Read(None)
+        }),
+        (Gate::ClaimChanged, |it| {
+            there(&mut it.evidence.claim).uid = "new".into()
+        }),
+        (Gate::ClaimChanged, |it| {
+            there(&mut it.evidence.volume).claim = None
+        }),
+        (Gate::ClaimChanged, |it| {
+            it.action().spec.claim.uid = "old".into()
+        }),
+        (Gate::ClaimChanged, |it| {
+            it.action().spec.persistent_volume.uid = "old".into()
+        }),
+        (Gate::NotLabeled, |it| {
+            let labels = &mut there(&mut it.evidence.claim).labels;
+            labels.insert(CLAIM_LABEL.into(), "handover".into());
+        }),
+        (Gate::NotSelected, |it| {
+            it.policy.spec.claims.storage_class_names = vec!["slow".into()];
+        }),
+        (Gate::PodElsewhere, |it| {
+            it.action().spec.pod.uid = "old".into()
+        }),
+        (Gate::NotStatefulSet, |it| {
+            it.set().templates[0].name = "wal".into()
+        }),
+        (Gate::NotStatefulSet, |it| {
+            it.evidence.stateful_set = Reading::Read(None)
+        }),
+        (Gate::OrdinalNotWanted, |it| it.set().first_ordinal = 2),
+        (Gate::NotWaitForFirstConsumer, |it| {
+            it.evidence.storage_class = Reading::Read(None)
+        }),
+        (Gate::GroupNotReady, |it| {
+            it.group().peers[1].drives = Health::Suspect
+        }),
+        (Gate::GroupNotReady, |it| {
+            it.group().peers[1].drives = Health::Unknown
+        }),
+        (Gate::GroupInTrouble, |it| {
+            it.group().claims[0].is_terminating = true
+        }),
+        (Gate::GroupInTrouble, |it| {
+            it.group().claims[0].is_in_action = true
+        }),
+        (Gate::NoRoomElsewhere, |it| {
+            it.evidence.room = Reading::Read(Vec::new())
+        }),
+        (Gate::NotApproved, |it| {
+            it.action().spec.approval = Approval::Rejected
+        }),
+        (Gate::ApprovalExpired, |it| {
+            it.action().spec.approved_at = None
+        }),
+        (Gate::ApprovalExpired, |it| {
+            it.action().spec.approved_at = Some(Time(wall(121)))
+        }),
+        (Gate::LeaseShort, |it| it.fleet.lease_left = None),
+        (Gate::NoAnswer, |it| {
+            it.answer().asked_at = ELAPSED - Duration::from_secs(61)
+        }),
+        (Gate::NotSettled, |it| it.answer().reads_inventory = false),
+        (Gate::NotSettled, |it| it.answer().reads_kernel_log = false),
+        (Gate::OneWitness, |it| {
+            it.answer().findings[0].witnesses = vec![Witness::Inventory, Witness::Probe];
+        }),
+        (Gate::OneWitness, |it| {
+            it.answer().findings[0].witnesses = vec![Witness::KernelLog, Witness::Smart];
+        }),
+    ];
+    for (at, (gate, break_it)) in cases.iter().enumerate() {
+        let mut world = World::approved();
+        break_it(&mut world);
+        let gates = world.gates();
+        assert!(gates.contains(gate), "case {at}, {gate}: {gates:?}");
+    }
+}
+
+#[test]
+fn an_answer_of_a_daemon_that_is_not_settled_does_not_say_that_the_finding_is_gone() {
+    let mut world = World::approved();
+    world.answer().findings.clear();
+    world.answer().is_settled = false;
+    assert_eq!(world.gates(), [Gate::NotSettled]);
+}
+
+#[test]
+fn ordinal_zero_needs_a_declaration_of_its_own() {
+    let mut world = World::unproposed();
+    world.pod().name = "db-0".into();
+    world.candidate().claim.name = "data-db-0".into();
+    there(&mut world.evidence.volume)
+        .claim
+        .as_mut()
+        .expect("bound")
+        .name = "data-db-0".into();
+    assert_eq!(world.gates(), [Gate::EmptyMemberNotDeclared]);
+    world.set().empty_member = Some("rejoins-any".into());
+    assert_eq!(world.gates(), []);
+}
+
+#[test]
+fn a_pod_that_only_looks_like_a_member_is_none() {
+    for name in ["db-01", "db-+1", "db--1", "db-", "db1", "other-1"] {
+        let mut world = World::unproposed();
+        world.pod().name = name.into();
+        let claim = format!("data-{name}");
+        world.candidate().claim.name.clone_from(&claim);
+        there(&mut world.evidence.volume)
+            .claim
+            .as_mut()
+            .expect("bound")
+            .name = claim;
+        assert_eq!(world.gates(), [Gate::NotStatefulSet], "{name}");
+    }
+}
+
+#[test]
+fn a_stuck_action_uses_the_budget_until_a_person_resolves_it() {
+    let status = StorageActionStatus {
+        conditions: vec![
+            condition(CONFIRMED, wall(-1_000_000)),
+            condition(STUCK, wall(-1)),
+        ],
+        ..StorageActionStatus::default()
+    };
+    let spec = World::approved().action().spec.clone();
+    let stuck = ActionSummary::new("shop", "other", &spec, &status);
+    let mut world = World::approved();
+    world.policy.spec.budget.in_flight = 9;
+    world.fleet.actions = Reading::Read(vec![stuck.clone()]);
+    assert_eq!(world.gates(), [Gate::BudgetUsed]);
+    assert!(world.refusals()[0].text.contains("in the group"));
+    let finished = ActionSummary {
+        is_stuck: false,
+        is_finished: true,
+        ..stuck
+    };
+    world.fleet.actions = Reading::Read(vec![finished]);
+    assert_eq!(world.gates(), []);
+}
+
+#[test]
+fn the_budget_counts_the_cluster_the_group_the_node_and_the_day_without_the_action_itself() {
+    let mut own = other_action();
+    let action = World::approved().action().clone();
+    (own.namespace, own.name) = (action.namespace.clone(), action.name.clone());
+    let of_group = ActionSummary {
+        group: action.spec.group.clone(),
+        ..other_action()
+    };
+    let other_namespace = ActionSummary {
+        namespace: "b".into(),
+        ..of_group.clone()
+    };
+    let of_node = ActionSummary {
+        node: "a".into(),
+        ..other_action()
+    };
+    let done = |seconds: i64| ActionSummary {
+        confirmed: Some(wall(-seconds)),
+        is_finished: true,
+        ..other_action()
+    };
+    let undone = ActionSummary {
+        changed_nothing: true,
+        ..done(60)
+    };
+    for (actions, expected) in [
+        (vec![own], None),
+        (vec![of_group], Some("in the group")),
+        (vec![other_namespace], None),
+        (vec![of_node], Some("on the node")),
+        (vec![done(60), done(61), done(62)], Some("within 24 hours")),
+        (vec![done(60), done(61), done(86_400)], None),
+        (vec![done(60), done(61), undone], None),
+    ] {
+        let mut world = World::approved();
+        world.policy.spec.budget.in_flight = 9;
+        world.fleet.actions = Reading::Read(actions.clone());
+        let texts: Vec<String> = world.refusals().into_iter().map(|it| it.text).collect();
+        match expected {
+            None => assert_eq!(texts, Vec::<String>::new(), "{actions:?}"),
+            Some(scope) => assert!(
+                texts.len() == 1 && texts[0].ends_with(scope),
+                "{actions:?}: {texts:?}"
+            ),
+        }
+    }
+    let budget = StoragePolicySpec::default().budget.per_day;
+    assert_eq!(
+        [3, 1500, 5000].map(|nodes| per_day(&budget, nodes)),
+        [3, 3, 10]
+    );
+}
+
+#[test]
+fn a_hold_time_is_shorter_in_tests_only() {
+    let mut world = World::unproposed();
+    world.candidate().held_since = Some(ELAPSED - Duration::from_secs(2));
+    assert_eq!(world.gates(), [Gate::HoldNotOver]);
+    world.limits.hold_divisor = 900;
+    assert_eq!(world.gates(), []);
+}
+
+#[test]
+fn a_contradiction_ends_an_action_and_a_shortage_only_holds_it() {
+    for gate in [
+        Gate::ReadyPod,
+        Gate::DriveElsewhere,
+        Gate::NodeMaintenance,
+        Gate::NotLabeled,
+    ] {
+        assert_eq!(gate.effect(), Effect::Abort, "{gate}");
+    }
+    for gate in [
+        Gate::BudgetUsed,
+        Gate::GroupNotReady,
+        Gate::NodeNotReady,
+        Gate::BreakerOpen,
+    ] {
+        assert_eq!(gate.effect(), Effect::Hold, "{gate}");
+    }
+}
+
+#[test]
+fn people_read_which_drive_which_volume_and_what_would_take_over() {
+    let world = World::unproposed();
+    insta::assert_snapshot!(lines(&candidate(), &world.evidence).join("\n"), @r"
+    node a reports DriveOffline of drive naa.5000c500a1b2c3d4 (model M, serial S, slot 3) since 2027-01-15T07:10:00Z
+    volume pv1 of claim shop/data-db-1 is inaccessible, and has no redundancy: true
+    pod db-1 on node a is not Ready
+    StatefulSet db wants 3 replicas and declares rejoins about empty members
+    other members of app.kubernetes.io/instance=db that are Ready on good drives: db-0, db-2
+    nodes with room for the new volume: b
+    ");
+}
+
+#[test]
+fn the_counts_of_a_policy_name_the_first_gate() {
+    let mut suspended = World::unproposed();
+    suspended.policy.spec.suspended = true;
+    suspended.pod().is_ready = true;
+    let lists = [
+        World::unproposed().refusals(),
+        suspended.refusals(),
+        suspended.refusals(),
+    ];
+    let (would_act, blocked) = tally(lists.iter().map(Vec::as_slice));
+    assert_eq!(would_act, 1);
+    let blocked: Vec<_> = blocked
+        .iter()
+        .map(|it| (it.gate.as_str(), it.count))
+        .collect();
+    assert_eq!(blocked, [("PolicySuspended", 2)]);
+}
+
+#[test]
+fn a_proposal_names_the_objects_by_uid_and_the_same_case_has_the_same_name() {
+    let world = World::unproposed();
+    let first = proposal("default", &candidate(), &world.evidence).expect("all is known");
+    let again = proposal("other", &candidate(), &world.evidence).expect("all is known");
+    assert_eq!(first.name, again.name);
+    assert!(
+        first.name.starts_with("release-data-db-1-"),
+        "{}",
+        first.name
+    );
+    let after_boot = Candidate {
+        boot_id: "later".into(),
+        ..candidate()
+    };
+    let other = proposal("default", &after_boot, &world.evidence).expect("all is known");
+    assert_ne!(first.name, other.name);
+    let unread = Evidence {
+        volume: Reading::default(),
+        ..evidence()
+    };
+    assert_eq!(proposal("default", &candidate(), &unread), None);
+    let mut action = ActionState {
+        spec: first.spec,
+        ..ActionState::default()
+    };
+    assert_eq!(evidence_update(&action, &candidate(), &evidence()), None);
+    action.status.evidence_hash = "older".into();
+    assert!(evidence_update(&action, &candidate(), &evidence()).is_some());
+}
+
+/// Forgets the readings whose bits are set.
+fn fail(world: &mut World, mask: u32) {
+    let evidence = &mut world.evidence;
+    let mut forget: Vec<Box<dyn FnOnce() + '_>> = vec![
+        Box::new(|| evidence.namespace_is_selected = Reading::default()),
+        Box::new(|| evidence.node = Reading::default()),
+        Box::new(|| evidence.volume = Reading::default()),
+        Box::new(|| evidence.claim = Reading::default()),
+        Box::new(|| evidence.pod = Reading::default()),
+        Box::new(|| evidence.other_claims = Reading::default()),
+        Box::new(|| evidence.stateful_set = Reading::default()),
+        Box::new(|| evidence.storage_class = Reading::default()),
+        Box::new(|| evidence.group = Reading::default()),
+        Box::new(|| evidence.room = Reading::default()),
+        Box::new(|| evidence.eviction = Reading::default()),
+        Box::new(|| world.fleet.actions = Reading::default()),
+    ];
+    if let Some(action) = &mut world.action {
+        forget.push(Box::new(|| action.answer = Reading::default()));
+    }
+    for (bit, forget) in forget.into_iter().enumerate() {
+        if mask & (1 << bit) != 0 {
+            forget();
+        }
+    }
+}
+
+/// A number of readings of `fail`.
+const READINGS: u32 = 13;
+
+proptest! {
+    #[test]
+    fn a_reading_that_failed_never_passes_and_never_ends_an_action(mask in 1_u32..1 << READINGS) {
+        let mut world = World::approved();
+        fail(&mut world, mask);
+        let refusals = world.refusals();
+        prop_assert!(!refusals.is_empty(), "{mask:b}");
+        for refusal in refusals {
+            prop_assert_eq!(refusal.effect, Effect::Hold, "{:b} {:?}", mask, refusal);
+        }
+    }
+
+    #[test]
+    fn each_reading_before_a_proposal_refuses_it(bit in 0..11_u32) {
+        let mut world = World::unproposed();
+        fail(&mut world, 1 << bit);
+        prop_assert_eq!(world.gates().len(), 1, "{}: {:?}", bit, world.gates());
+    }
+
+    #[test]
+    fn neither_order_nor_times_nor_health_of_others_change_the_hash(
+        claims in Just(vec![0, 1]).prop_shuffle(),
+        seconds in -1_000_000..1_000_000_i64,
+        is_ready in any::<bool>(),
+        rooms in proptest::collection::vec("[a-z]{1,8}", 0..4),
+    ) {
+        let mut world = World::unproposed();
+        let before = hash(&candidate(), &world.evidence);
+        let all = read(&mut world.evidence.other_claims).clone();
+        world.evidence.other_claims = Reading::Read(claims.iter().map(|&at| all[at].clone()).collect());
+        world.candidate().since = Some(wall(seconds));
+        world.candidate().held_since = None;
+        world.candidate().daemon_version = "2".into();
+        world.group().peers[0].is_ready = is_ready;
+        world.group().peers.reverse();
+        world.evidence.room = Reading::Read(rooms);
+        let candidate = world.candidate().clone();
+        prop_assert_eq!(hash(&candidate, &world.evidence), before);
+    }
+
+    #[test]
+    fn an_approval_is_valid_for_one_hour(seconds in -10_000..10_000_i64) {
+        let mut world = World::approved();
+        world.action().spec.approved_at = Some(Time(wall(seconds)));
+        let is_valid = (-3599..=120).contains(&seconds);
+        prop_assert_eq!(world.gates().is_empty(), is_valid);
+    }
+}
+
+#[test]
+fn another_object_another_boot_or_another_declaration_changes_the_hash() {
+    let before = hash(&candidate(), &evidence()).expect("all is read");
+    type Break = fn(&mut World);
+    let changes: &[Break] = &[
+        |it| it.pod().uid = "new".into(),
+        |it| it.candidate().claim.uid = "new".into(),
+        |it| it.candidate().volume = "new".into(),
+        |it| it.candidate().node_uid = "new".into(),
+        |it| it.candidate().boot_id = "new".into(),
+        |it| it.candidate().machine_id = "new".into(),
+        |it| it.candidate().drive.id = "new".into(),
+        |it| it.candidate().reason = "DriveMissing".into(),
+        |it| it.candidate().is_inaccessible = false,
+        |it| it.candidate().is_redundant = true,
+        |it| it.set().uid = "new".into(),
+        |it| it.set().empty_member = Some("rejoins-any".into()),
+        |it| it.group().name = "new".into(),
+        |it| read(&mut it.evidence.other_claims)[0].name = "new".into(),
+    ];
+    for (at, change) in changes.iter().enumerate() {
+        let mut world = World::unproposed();
+        change(&mut world);
+        let candidate = world.candidate().clone();
+        assert_ne!(
+            hash(&candidate, &world.evidence).as_ref(),
+            Some(&before),
+            "change {at}"
+        );
+    }
+    assert_eq!(before.len(), 32);
+}
