@@ -418,6 +418,7 @@ impl Owner {
         self.publish_at = None;
         let (now, rules) = (clock::now(), self.settings.borrow().clone());
         self.facts.wall_offset = clock::offset();
+        self.facts.booted = Some(clock::booted());
         let active = self.ledger.severities();
         let judgements = assess::assess(&self.facts, &active, &rules.policy, now);
         let mut transitions = self.ledger.apply(judgements, now);

@@ -181,6 +181,8 @@ pub fn finding(subject: Subject, reason: Reason, severity: Severity, since: Time
             source: "/proc/1/mountinfo".into(),
             time: since,
             text: "36 35 98:0 / /mnt rw - ext4 /dev/sda1 rw".into(),
+            witness: diskvitals::model::finding::WitnessKind::KernelLog,
+            present: true,
         }],
         clears_when: "it is not so".into(),
         acknowledged: None,
