@@ -14,6 +14,7 @@ pub(crate) mod latest;
 mod models;
 pub(crate) mod probes;
 pub(crate) mod raid_controllers;
+pub(crate) mod readings;
 pub mod smart;
 mod space;
 pub(crate) mod superblocks;

@@ -27,7 +27,8 @@ use diskvitals::model::volume::{
 };
 use diskvitals::provision::engine::Engine;
 use diskvitals::state::handle::{
-    Change, ChangeKind, ChangedItem, Command, CommandError, Handle, Subscription, SubscriptionStart,
+    Change, ChangeKind, ChangedItem, Command, CommandError, FreshReadings, Handle, Subscription,
+    SubscriptionStart,
 };
 use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -432,6 +433,23 @@ impl Owner {
             }
             Command::Unacknowledge { finding, reply } => {
                 let _ = reply.send(Err(CommandError::NotAcknowledged(finding)));
+            }
+            Command::ReadAgain {
+                requests,
+                mounts,
+                patience,
+                reply,
+            } => {
+                self.asked.lock().unwrap().extend(requests);
+                let _ = reply.send(FreshReadings {
+                    snapshot: self.snapshots.borrow().clone(),
+                    inventory: true,
+                    missing: vec![format!(
+                        "{} mounts within {} s",
+                        mounts.len(),
+                        patience.as_secs()
+                    )],
+                });
             }
             Command::StartCheck {
                 request: asked,
