@@ -206,6 +206,7 @@ pub const BOTH: EnabledReports = EnabledReports {
     conditions: true,
     storage_failed: false,
     storage: false,
+    challenges: false,
 };
 
 /// The default timing with shorter delays.
