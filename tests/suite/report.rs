@@ -1,5 +1,6 @@
 //! `--report`: a real daemon on a recorded host, the reporter, and the test's API server.
 
+mod challenge;
 mod daemon;
 mod failed;
 mod process;

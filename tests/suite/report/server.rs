@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -253,11 +254,17 @@ async fn answer(
             reason,
             retry_after_seconds,
         }) => (code, failure(code, reason, retry_after_seconds)),
+        None if asked.query.contains("watch=") => watch(&state, &asked).await,
         None => state.lock().expect("no panic").answer(&asked),
     };
     asked.code = code;
     state.lock().expect("no panic").asked.push(asked);
-    let body = Full::new(Bytes::from(answer.to_string()));
+    // The end of a watch is no event.
+    let body = match answer {
+        Value::Null => Bytes::new(),
+        answer => Bytes::from(format!("{answer}\n")),
+    };
+    let body = Full::new(body);
     Response::builder()
         .status(code)
         .header("content-type", "application/json")
@@ -312,6 +319,13 @@ impl State {
         }
     }
 
+    /// The same as long as the object is the same.
+    fn storage_version(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        format!("{:?}", self.storage).hash(&mut hasher);
+        hasher.finish().to_string()
+    }
+
     /// As the API server treats a custom resource with a status: its creation drops the status, and
     /// a patch of the status changes nothing else.
     fn node_storage(&mut self, method: &str, path: &[&str], asked: &Asked) -> (u16, Value) {
@@ -327,6 +341,18 @@ impl State {
                 object.as_object_mut().expect("an object").remove("status");
                 self.storage = Some(object.clone());
                 (201, object)
+            }
+            ("GET", [])
+                if asked
+                    .query
+                    .contains(&format!("fieldSelector=metadata.name%3D{NODE}")) =>
+            {
+                let version = self.storage_version();
+                let items: Vec<&Value> = self.storage.iter().collect();
+                (
+                    200,
+                    json!({"kind": "NodeStorageList", "apiVersion": "diskvitals.io/v1alpha1", "metadata": {"resourceVersion": version}, "items": items}),
+                )
             }
             ("GET", path) => match &self.storage {
                 Some(object) if path == [NODE] => (200, object.clone()),
@@ -459,6 +485,34 @@ impl State {
             json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "uid": self.node_uid}, "status": status}),
         )
     }
+}
+
+/// A watch of the NodeStorage object that ends with its first event, or without one after a while.
+async fn watch(state: &Arc<Mutex<State>>, asked: &Asked) -> (u16, Value) {
+    let known = asked
+        .query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("resourceVersion="));
+    for _ in 0..100 {
+        {
+            let state = state.lock().expect("no panic");
+            let version = state.storage_version();
+            if known != Some(&version) {
+                let deleted = json!({"metadata": {"name": NODE}});
+                let mut object = state.storage.clone().unwrap_or(deleted);
+                object["metadata"]["resourceVersion"] = json!(version);
+                let kind = match state.storage {
+                    Some(_) => "MODIFIED",
+                    None => "DELETED",
+                };
+                object["kind"] = json!("NodeStorage");
+                object["apiVersion"] = json!("diskvitals.io/v1alpha1");
+                return (200, json!({"type": kind, "object": object}));
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    (200, Value::Null)
 }
 
 /// RFC 7386.
