@@ -93,20 +93,20 @@ pub struct NodeStorageSpec {
 /// Asks for evidence of this moment: the node's daemon reads again and says what is wrong now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 pub struct Challenge {
     /// Anything that was not used before. A new one is a new question.
     #[cfg_attr(feature = "fleet", schemars(length(min = 1, max = MAX_NONCE_LEN)))]
     pub nonce: String,
     /// When it was asked, by the clock of the one who asks. It is not compared.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
     /// Names of the volumes in question. Without volumes and drives, all findings are meant.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "fleet", schemars(length(max = MAX_CHALLENGED), inner(length(min = 1, max = MAX_CHALLENGED_NAME_LEN))))]
     pub persistent_volumes: Vec<String>,
     /// Ids of the drives in question.
-    #[serde(rename = "driveIDs", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, rename = "driveIDs", skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "fleet", schemars(length(max = MAX_CHALLENGED), inner(length(min = 1, max = MAX_CHALLENGED_NAME_LEN))))]
     pub drive_ids: Vec<String>,
 }

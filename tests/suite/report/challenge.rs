@@ -53,6 +53,9 @@ impl Scene {
 #[test]
 fn a_challenge_is_answered_by_the_boot_and_the_daemon_that_see_it_now() {
     let scene = Scene::stage();
+    let machine = "0123456789abcdef0123456789abcdef";
+    std::fs::create_dir_all(scene.host.root().join("etc")).expect("a folder");
+    std::fs::write(scene.host.root().join("etc/machine-id"), machine).expect("written");
     let _daemon = started(&scene);
     let _reporter = scene.report(CHALLENGES, pace());
     scene.break_drive();

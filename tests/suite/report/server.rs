@@ -487,13 +487,14 @@ impl State {
     }
 }
 
-/// A watch of the NodeStorage object that ends with its first event, or without one after a while.
+/// A watch of the NodeStorage object that ends with its first event, or without one after a while,
+/// which is shorter than the reporter's time limit for the begin of an answer.
 async fn watch(state: &Arc<Mutex<State>>, asked: &Asked) -> (u16, Value) {
     let known = asked
         .query
         .split('&')
         .find_map(|pair| pair.strip_prefix("resourceVersion="));
-    for _ in 0..100 {
+    for _ in 0..40 {
         {
             let state = state.lock().expect("no panic");
             let version = state.storage_version();
