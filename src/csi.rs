@@ -219,6 +219,7 @@ async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
         conditions: is_enabled(ReportKind::Conditions),
         storage_failed: is_enabled(ReportKind::StorageFailed),
         storage: is_enabled(ReportKind::Storage),
+        challenges: options.answer_challenges,
     };
     Ok(Reporter {
         agent: options.agent.clone(),

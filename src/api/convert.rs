@@ -16,7 +16,7 @@ use crate::model::advice::{Action, Advice};
 use crate::model::cordon::{self, Cordon};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use crate::model::finding::{
-    Evidence, Finding, Health, SeenLevel, Severity, Status, Subject, UnknownCause,
+    Evidence, Finding, Health, SeenLevel, Severity, Status, Subject, UnknownCause, WitnessKind,
 };
 use crate::model::ids::FindingId;
 use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
@@ -565,5 +565,18 @@ fn evidence(evidence: &Evidence) -> wire::Evidence {
         source: evidence.source.clone(),
         time: Some(time(evidence.time)),
         text: evidence.text.clone(),
+        witness: match evidence.witness {
+            WitnessKind::KernelLog => wire::WitnessKind::KernelLog,
+            WitnessKind::Inventory => wire::WitnessKind::Inventory,
+            WitnessKind::Probe => wire::WitnessKind::Probe,
+            WitnessKind::Smart => wire::WitnessKind::Smart,
+            WitnessKind::Counter => wire::WitnessKind::Counter,
+            WitnessKind::Check => wire::WitnessKind::Check,
+            WitnessKind::MountTable => wire::WitnessKind::MountTable,
+            WitnessKind::Layer => wire::WitnessKind::Layer,
+            WitnessKind::Other => wire::WitnessKind::Other,
+        }
+        .into(),
+        present: evidence.present,
     }
 }

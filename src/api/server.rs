@@ -11,6 +11,7 @@ mod byte_quota;
 mod caller;
 mod checks;
 pub mod cleanup;
+mod confirm;
 mod connectivity;
 mod csi_volume;
 mod drive_io;
@@ -286,8 +287,9 @@ impl Server {
                 Ok(request)
             })
         };
-        let storage = StorageServer::new(StorageService::new(self.handle.clone()))
-            .max_decoding_message_size(self.limits.max_message_bytes);
+        let storage =
+            StorageServer::new(StorageService::new(self.handle.clone(), self.node.clone()))
+                .max_decoding_message_size(self.limits.max_message_bytes);
         let volumes = self.volumes.clone().map(|(engine, driver)| {
             let service = VolumesService::new(engine, driver, self.handle.clone());
             let server = VolumesServer::new(service)

@@ -82,7 +82,7 @@ impl From<CommandError> for Status {
     fn from(error: CommandError) -> Status {
         use CommandError::{
             CheckRefused, NoCounters, NoSuchCheck, NoSuchFinding, NotAcknowledged, NotStored,
-            Stopping, Worsened,
+            Stopping, TooManyWaiters, Worsened,
         };
         let code = match error {
             NoSuchFinding(_) | NoSuchCheck(_) => Code::NotFound,
@@ -91,6 +91,7 @@ impl From<CommandError> for Status {
             CheckRefused(_) | NotAcknowledged(_) | Worsened(_) => Code::FailedPrecondition,
             // Changes that are not stored are not made: the caller may retry when the store works.
             NotStored(_) | NoCounters => Code::Unavailable,
+            TooManyWaiters => Code::ResourceExhausted,
             Stopping => return shutting_down(),
         };
         Status::new(code, error.to_string())

@@ -123,6 +123,11 @@ pub struct Options {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     pub report: Vec<ReportKind>,
 
+    /// With --report storage: answer the challenges in the NodeStorage object of this node with what
+    /// diskvitalsd sees then (docs/fleet.md). The object is watched for it
+    #[arg(long)]
+    pub answer_challenges: bool,
+
     /// Answer the health calls with empty lists, before the driver or the interposer is removed:
     /// the kubelet keeps the last health for ever once no driver answers. With --report: publish that
     /// health is no longer reported, remove the node conditions, empty the NodeStorage object, and
@@ -234,6 +239,8 @@ pub(crate) enum UsageError {
     },
     #[error("--report without --mode and --endpoint does nothing else, and has no use for {0}")]
     UnusedByReporter(&'static str),
+    #[error("--answer-challenges needs --report storage: the answer is a part of that object")]
+    ChallengesWithoutStorage,
     #[error("--podmon-endpoint is the same as --endpoint, where podmon is served anyway")]
     SameEndpoint,
     #[error(
@@ -287,6 +294,9 @@ impl Options {
     pub(crate) fn validated(self) -> Result<Options, UsageError> {
         if self.command.is_some() {
             return Ok(self);
+        }
+        if self.answer_challenges && !self.report.contains(&ReportKind::Storage) {
+            return Err(UsageError::ChallengesWithoutStorage);
         }
         let Some(this) = self.mode() else {
             let given = self.mode_flags().into_iter().find(|(_, given, ..)| *given);

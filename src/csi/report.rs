@@ -9,6 +9,7 @@
 
 pub(crate) mod api;
 mod attempts;
+mod challenge;
 mod condition;
 mod condition_publisher;
 mod daemon_watch;
@@ -35,6 +36,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::csi::agent::new_agent;
+use crate::csi::report::challenge::AnswerState;
 use crate::csi::report::node_condition::{NodeConditionKind, STORAGE_FAILED, STORAGE_HEALTHY};
 use crate::csi::report::node_snapshot::NodeSnapshot;
 
@@ -48,6 +50,8 @@ pub struct EnabledReports {
     pub conditions: bool,
     pub storage_failed: bool,
     pub storage: bool,
+    /// The answers to challenges, in the NodeStorage object.
+    pub challenges: bool,
 }
 
 /// Intervals, delays and rate limits.
@@ -76,6 +80,10 @@ pub struct ReportTiming {
     pub storage_interval: Duration,
     /// Interval at which an unchanged NodeStorage object is written again.
     pub storage_refresh: Duration,
+    /// Shortest interval between two answers to challenges.
+    pub answer_interval: Duration,
+    /// How long the daemon may take to read again for an answer.
+    pub answer_patience: Duration,
     /// Delay before the second attempt; it doubles for each further one.
     pub initial_backoff: Duration,
     pub max_backoff: Duration,
@@ -102,6 +110,8 @@ impl Default for ReportTiming {
             failure_hold: Duration::from_secs(120),
             storage_interval: Duration::from_secs(20),
             storage_refresh: Duration::from_secs(1800),
+            answer_interval: Duration::from_secs(10),
+            answer_patience: Duration::from_secs(45),
             initial_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(120),
             request_timeout: Duration::from_secs(15),
@@ -174,6 +184,7 @@ impl Reporter {
             conditions = enabled.conditions,
             storage_failed = enabled.storage_failed,
             storage = enabled.storage,
+            challenges = enabled.challenges,
             server = api.server(),
             "reporting to the API server"
         );
@@ -209,19 +220,30 @@ impl Reporter {
         // A condition that is no longer published would keep its last value for ever.
         let leftover_failed = (!enabled.storage_failed).then_some(failed);
         let leftover_healthy = (!enabled.conditions).then_some(healthy);
+        let (answer, answers) = watch::channel(AnswerState::initial(enabled.challenges));
+        let challenges = async {
+            if enabled.storage && enabled.challenges && !withdraw {
+                challenge::run(agent.clone(), views.clone(), &api, &node, &timing, answer).await
+            } else {
+                // The publisher waits for it.
+                let _unused = answer;
+                std::future::pending().await
+            }
+        };
         let storage = async {
             if enabled.storage && withdraw {
                 storage_publisher::withdraw(&api, &node, &timing).await
             } else if enabled.storage {
-                storage_publisher::run(views.clone(), &api, &node, &timing).await
+                storage_publisher::run(views.clone(), answers.clone(), &api, &node, &timing).await
             } else {
                 std::future::pending().await
             }
         };
         tokio::select! {
             never = reconnector.run() => never,
-            never = daemon_watch::run(agent, view, &timing, enabled.storage) => never,
+            never = daemon_watch::run(agent.clone(), view, &timing, enabled.storage) => never,
             never = storage => never,
+            never = challenges => never,
             never = events => never,
             never = condition(healthy, enabled.conditions, leftover_failed) => never,
             never = condition(failed, enabled.storage_failed, leftover_healthy) => never,

@@ -30,6 +30,11 @@ pub fn now() -> Timestamp {
     CLOCK.at(boottime())
 }
 
+/// When this boot began, on the steady timeline.
+pub(crate) fn booted() -> Timestamp {
+    CLOCK.booted()
+}
+
 /// A time of the steady timeline as the wall clock has it.
 pub(crate) fn wall(time: Timestamp) -> Timestamp {
     CLOCK.wall(time)
@@ -132,6 +137,13 @@ impl SteadyClock {
             .wall
             .checked_add(passed)
             .unwrap_or(Timestamp::MAX)
+    }
+
+    fn booted(&self) -> Timestamp {
+        self.start
+            .wall
+            .checked_sub(self.start.boottime)
+            .unwrap_or(Timestamp::MIN)
     }
 
     fn offset(&self) -> SignedDuration {

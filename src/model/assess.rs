@@ -31,7 +31,7 @@ use jiff::Timestamp;
 use crate::model::assess::reason_rules::{Context, DriveInput, VolumeInput};
 use crate::model::assess::text::Level;
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Judgement, Severity, Status, Subject, Verdict};
+use crate::model::finding::{Evidence, Judgement, Severity, Status, Subject, Verdict, WitnessKind};
 use crate::model::ids::DriveId;
 use crate::model::policy::Policy;
 use crate::model::reason::Reason;
@@ -131,6 +131,15 @@ impl Evaluator<'_> {
                 raised.severity
             );
         }
+        let verdict = match verdict {
+            Verdict::Raised(mut raised) => {
+                for evidence in &mut raised.evidence {
+                    evidence.present = self.is_present(evidence);
+                }
+                Verdict::Raised(raised)
+            }
+            other => other,
+        };
         if matches!(verdict, Verdict::Raised(_)) || self.severity(subject, reason).is_some() {
             let subject = subject.clone();
             self.judgements.push(Judgement {
@@ -138,6 +147,23 @@ impl Evaluator<'_> {
                 reason,
                 verdict,
             });
+        }
+    }
+
+    /// Whether evidence of a finding that holds now still holds itself. A record counts if it is of
+    /// this boot (`Rebase` leaves none of an earlier one after its start), a state if its source
+    /// could be read at the last attempt. Rules use states of layers and probes only while these are
+    /// the newest.
+    fn is_present(&self, evidence: &Evidence) -> bool {
+        let facts = self.facts;
+        match evidence.witness {
+            WitnessKind::Inventory => facts.inventory.value().is_some(),
+            WitnessKind::MountTable => facts.mounts.value().is_some(),
+            WitnessKind::Probe | WitnessKind::Layer => true,
+            WitnessKind::Other => false,
+            record => {
+                record.is_record() && facts.booted.is_some_and(|booted| evidence.time > booted)
+            }
         }
     }
 

@@ -14,6 +14,7 @@ pub(crate) mod latest;
 mod models;
 pub(crate) mod probes;
 pub(crate) mod raid_controllers;
+pub(crate) mod readings;
 pub mod smart;
 mod space;
 pub(crate) mod superblocks;
@@ -104,6 +105,8 @@ pub(crate) struct Facts {
     pub(crate) models: ModelStatistics,
     /// The wall clock minus the timeline of all times here; only texts and calendars need it.
     pub wall_offset: SignedDuration,
+    /// When this boot began, on the timeline of all times here; None until the owner says it.
+    pub booted: Option<Timestamp>,
     /// Recently removed volumes and drives: both are reported missing in either order.
     pub(crate) recent_removals: RecentRemovals,
 }

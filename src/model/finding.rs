@@ -56,6 +56,61 @@ pub struct Evidence {
     pub source: String,
     pub time: Timestamp,
     pub text: String,
+    /// What kind of source it is from. Rows of earlier versions do not say it.
+    #[serde(default)]
+    pub witness: WitnessKind,
+    /// It holds now: a record of this boot, or the result of the newest scan, probe or reading. It
+    /// is not stored: a finding of an earlier run has no witness before it is judged again.
+    #[serde(skip)]
+    pub present: bool,
+}
+
+/// The kind of source that a piece of evidence is from. Two kinds see a failure independently of
+/// each other: the kernel that logged an error, and a later scan that does not find the drive.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum WitnessKind {
+    /// The kernel's own record: its log, or a notice of fanotify(7).
+    KernelLog,
+    /// A scan of sysfs and udev's database.
+    Inventory,
+    /// A call on the mount, or a query of a device that has not returned.
+    Probe,
+    /// The drive's answer to smartctl.
+    Smart,
+    /// Counters of the kernel or of a filesystem.
+    Counter,
+    /// A filesystem checker.
+    Check,
+    /// /proc/1/mountinfo.
+    MountTable,
+    /// The state of an md or device-mapper device.
+    Layer,
+    /// Records of other programs, conclusions from other findings, past uses; and evidence whose
+    /// kind is not known. It never counts as a witness.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+impl WitnessKind {
+    /// Whether its text is about one moment, so that it counts only if that was in this boot. The
+    /// others say what is so at the newest reading.
+    pub(crate) fn is_record(self) -> bool {
+        match self {
+            WitnessKind::KernelLog
+            | WitnessKind::Smart
+            | WitnessKind::Counter
+            | WitnessKind::Check => true,
+            WitnessKind::Inventory
+            | WitnessKind::Probe
+            | WitnessKind::MountTable
+            | WitnessKind::Layer
+            | WitnessKind::Other => false,
+        }
+    }
 }
 
 /// The current result of `assess` for one subject and reason.

@@ -133,6 +133,7 @@ impl Ledger {
         judgements.sort_by(|(a, _), (b, _)| followers::order(a).cmp(&followers::order(b)));
         let related = followers::related(&judgements);
         let (mut transitions, mut leaders) = (Vec::new(), Vec::new());
+        self.forget_present(&judgements);
         for (key, verdict) in judgements {
             match verdict {
                 Verdict::Unknown { .. } => {}
@@ -148,6 +149,26 @@ impl Ledger {
             transitions.extend(self.clear_leader(&key, OVER, now));
         }
         transitions
+    }
+
+    /// A finding that is not judged as raised in this round stays, and none of its evidence is known
+    /// to hold.
+    fn forget_present(&mut self, judgements: &[((Subject, Reason), Verdict)]) {
+        let raised: BTreeSet<&(Subject, Reason)> = judgements
+            .iter()
+            .filter(|(_, verdict)| matches!(verdict, Verdict::Raised(_)))
+            .map(|(key, _)| key)
+            .collect();
+        for (key, entry) in &mut self.active {
+            if !raised.contains(key)
+                && let Some(evidence) = evidence::without_present(&entry.finding.evidence)
+            {
+                entry.finding = Arc::new(Finding {
+                    evidence,
+                    ..(*entry.finding).clone()
+                });
+            }
+        }
     }
 
     /// Ends the findings about removed subjects.
@@ -349,6 +370,8 @@ impl Ledger {
                 why: why.to_owned(),
             }),
             acknowledged: None,
+            evidence: evidence::without_present(&entry.finding.evidence)
+                .unwrap_or_else(|| entry.finding.evidence.clone()),
             ..(*entry.finding).clone()
         });
         let mut history = Vec::with_capacity(self.history.len() + 1);

@@ -36,8 +36,10 @@ pub(crate) struct Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rebase {
     shift: SignedDuration,
-    /// No stored time is later than this.
-    now: Timestamp,
+    /// No stored time is later than this: now, or the start of this boot if the last run was in
+    /// another one. So nothing of an earlier boot passes for evidence of this one, whatever the
+    /// wall clock says.
+    latest: Timestamp,
     /// By how much the wall clock was found to be wrong, now or then: its step while no daemon ran,
     /// or the part of a break that is not believed.
     pub step: SignedDuration,
@@ -51,7 +53,7 @@ impl Rebase {
         let Some(last) = last else {
             return Rebase {
                 shift: SignedDuration::ZERO,
-                now: now.time,
+                latest: now.time,
                 step: SignedDuration::ZERO,
                 is_quiet_lost: false,
             };
@@ -65,7 +67,11 @@ impl Rebase {
         };
         Rebase {
             shift: now.time.duration_since(last.time) - passed,
-            now: now.time,
+            latest: if same_boot {
+                now.time
+            } else {
+                now.time.checked_sub(now.boottime).unwrap_or(now.time)
+            },
             step: by_wall - passed,
             is_quiet_lost: !same_boot && by_wall > MAX_QUIET_BREAK,
         }
@@ -78,7 +84,7 @@ impl Rebase {
             shift if shift < Duration::from_millis(100) => SignedDuration::ZERO,
             _ => self.shift,
         };
-        time.checked_add(shift).unwrap_or(time).min(self.now)
+        time.checked_add(shift).unwrap_or(time).min(self.latest)
     }
 
     /// All times in a stored value: the texts that are exactly what `Timestamp` writes.
@@ -228,6 +234,16 @@ mod tests {
     }
 
     #[test]
+    fn nothing_of_an_earlier_boot_is_later_than_the_start_of_this_one() {
+        // The wall clock stands still, or went back, while the machine booted.
+        for wall in [100, 90, -1_800_000_000] {
+            let (last, now) = (moment("a", 100, 500, 100), moment("b", 100, 20, wall));
+            let rebase = Rebase::new(Some(&last), &now);
+            assert_eq!(rebase.apply(at(100)), at(80), "{wall}");
+        }
+    }
+
+    #[test]
     fn without_a_moment_times_in_the_future_become_now() {
         let rebase = Rebase::new(None, &moment("b", 50, 10, 50));
         assert_eq!(
@@ -246,7 +262,7 @@ mod tests {
 
     #[test]
     fn only_times_change_in_a_stored_value() {
-        let rebase = Rebase::new(Some(&moment("a", 0, 0, 0)), &moment("b", 7200, 9, 0));
+        let rebase = Rebase::new(Some(&moment("a", 0, 0, 0)), &moment("b", 7200, 0, 0));
         let mut value = json!({"time": at(0), "list": [at(1), null, 7, true], "text": "at 2027-01-15T08:00:00Z",
             "day": "2027-01-15", "local": "2027-01-15T08:00:00+00:00", "empty": ""});
         rebase.apply_to_json(&mut value);
@@ -268,7 +284,7 @@ mod tests {
 
     proptest! {
         /// Whatever the clocks were: order is kept, nothing is in the future, and between boots
-        /// nothing becomes older by more than the limit.
+        /// nothing becomes older by more than the limit, or than this boot.
         #[test]
         fn order_is_kept_and_ages_are_bounded(
             (time, wall, boottime) in (-1_000_000_000i64..1_000_000_000, -1_000_000_000i64..1_000_000_000, 0u64..100_000_000),
@@ -283,8 +299,10 @@ mod tests {
             prop_assert!(moved.is_sorted_by(|a, b| a >= b));
             for (age, moved) in ages.iter().zip(&moved) {
                 let passed = now.time.duration_since(*moved).as_secs() - age;
-                let most = if same { up.cast_signed() } else { MAX_BREAK.as_secs() };
+                let most = if same { up.cast_signed() } else { MAX_BREAK.as_secs().max(up.cast_signed()) };
                 prop_assert!((0..=most).contains(&passed), "{passed}");
+                let booted = now.time - now.boottime;
+                prop_assert!(same || *moved <= booted, "{moved} after {booted}");
                 prop_assert!(!same || passed == most);
             }
         }

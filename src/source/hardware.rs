@@ -166,6 +166,8 @@ impl HardwareWatch {
                 settings.worker_timeout,
             )
         };
+        // A scan is as old as its start: a drive may vanish while it runs.
+        let begun = now();
         let outcome = run_with_retry(&context.workers, "inventory", job, timeout).await;
         let scanned = answer(outcome, |result| match result {
             JobResult::Inventory(inventory) => Some(inventory),
@@ -180,7 +182,7 @@ impl HardwareWatch {
                     self.invalidate_all();
                     self.read_layers(context);
                 }
-                (Observation::ok(now(), inventory), self.status.clone())
+                (Observation::ok(begun, inventory), self.status.clone())
             }
             Err(error) => {
                 let error = match &error {
@@ -197,7 +199,7 @@ impl HardwareWatch {
                     _ => error.to_string(),
                 };
                 (
-                    Observation::failed(now(), &error),
+                    Observation::failed(begun, &error),
                     SourceStatus::Down(error),
                 )
             }

@@ -11,6 +11,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -291,13 +292,13 @@ async fn probe_in_turn(
     }
     // Until the late answer, the path is not probed again.
     for (path, late) in stuck {
-        let started = late.started;
+        let LateProbe { started, begun, .. } = late;
         let result = late_answer(late.answer, mount_probe).await;
         let response = match &result {
             Ok(_) => Response::Received,
             Err(_) => Response::Missing,
         };
-        report(&context, &path, result, started).await?;
+        report(&context, &path, result, started, begun).await?;
         send_outcome(&outcomes, path, response, true).await?;
     }
     Ok(())
@@ -334,10 +335,12 @@ enum Probed {
 struct LateProbe {
     answer: oneshot::Receiver<Result<JobResult, String>>,
     started: Instant,
+    begun: Timestamp,
 }
 
 async fn probe(context: &Context, target: ProbeTarget) -> Result<Probed, SourceError> {
-    let started = Instant::now();
+    // A result is as old as the start of its probe: an error may come while it runs.
+    let (started, begun) = (Instant::now(), now());
     let timeout = context.settings.borrow().probe_timeout;
     let key = filesystem_key(&target);
     let (path, id, dev) = (target.path, target.id, target.dev);
@@ -372,14 +375,18 @@ async fn probe(context: &Context, target: ProbeTarget) -> Result<Probed, SourceE
                 .report(SourceUpdate::ProbeStuck { path, stuck })
                 .await?;
             Ok(match late {
-                Some(answer) => Probed::Stuck(LateProbe { answer, started }),
+                Some(answer) => Probed::Stuck(LateProbe {
+                    answer,
+                    started,
+                    begun,
+                }),
                 // Another mount of the same filesystem is being probed, and hangs.
                 None => Probed::Ended(response),
             })
         }
         outcome => {
             let result = answer(outcome, mount_probe);
-            report(context, &path, result, started).await?;
+            report(context, &path, result, started, begun).await?;
             Ok(Probed::Ended(response))
         }
     }
@@ -390,10 +397,11 @@ async fn report(
     path: &HostPath,
     result: Result<MountProbe, JobError>,
     started: Instant,
+    begun: Timestamp,
 ) -> Result<(), SourceError> {
     let update = SourceUpdate::Probe {
         path: path.clone(),
-        result: Observation::from_result(now(), result),
+        result: Observation::from_result(begun, result),
         duration: started.elapsed(),
     };
     context.report(update).await

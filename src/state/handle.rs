@@ -2,6 +2,7 @@
 //! few commands to the owner.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -10,9 +11,20 @@ use crate::model::check::Check;
 use crate::model::facts::checks::{CheckRequest, StartCheckError};
 use crate::model::finding::{Finding, SeenLevel};
 use crate::model::ids::{CheckId, FindingId};
+use crate::model::path::HostPath;
 use crate::model::snapshot::Snapshot;
 pub use crate::model::snapshot_builder::{Change, ChangeKind, ChangedItem};
 use crate::model::source_update::SourceRequest;
+
+/// The state after readings that were asked for.
+#[derive(Clone, Debug)]
+pub struct FreshReadings {
+    pub snapshot: Arc<Snapshot>,
+    /// A scan of the hardware that began after the request has succeeded.
+    pub inventory: bool,
+    /// What could not be read, or not in time.
+    pub missing: Vec<String>,
+}
 
 /// The start of a watch: no change is missed or repeated between `start` and `changes`.
 #[derive(Debug)]
@@ -46,6 +58,8 @@ pub enum CommandError {
     NoSuchCheck(CheckId),
     #[error("the I/O counters could not be read")]
     NoCounters,
+    #[error("too many requests wait for readings: try again")]
+    TooManyWaiters,
     #[error("the daemon is shutting down")]
     Stopping,
 }
@@ -77,6 +91,14 @@ pub enum Command {
     /// Answered with the next reading of the I/O counters; dropped when that reading fails.
     ReadIo {
         reply: oneshot::Sender<Arc<Vec<DiskStat>>>,
+    },
+    /// Passed on to the sources, and answered when the hardware has been scanned and `mounts` have
+    /// been probed after the command, or after `patience`. Dropped if too many wait.
+    ReadAgain {
+        requests: Vec<SourceRequest>,
+        mounts: Vec<HostPath>,
+        patience: Duration,
+        reply: oneshot::Sender<FreshReadings>,
     },
     /// Whether volumes of this CSI driver were reached by a path that the daemon does not watch.
     SetBypassed { driver: String, bypassed: bool },
@@ -161,6 +183,24 @@ impl Handle {
         let (reply, answer) = oneshot::channel();
         self.send(Command::ReadIo { reply }).await?;
         answer.await.map_err(|_| CommandError::NoCounters)
+    }
+
+    /// The state after the hardware was scanned and `mounts` were probed again.
+    pub(crate) async fn read_again(
+        &self,
+        requests: Vec<SourceRequest>,
+        mounts: Vec<HostPath>,
+        patience: Duration,
+    ) -> Result<FreshReadings, CommandError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::ReadAgain {
+            requests,
+            mounts,
+            patience,
+            reply,
+        })
+        .await?;
+        answer.await.map_err(|_| CommandError::TooManyWaiters)
     }
 
     pub(crate) async fn set_bypassed(

@@ -9,6 +9,7 @@ pub(crate) mod change_stream;
 mod clock_steps;
 mod commands;
 mod io_waiters;
+mod reading_waiters;
 mod store_sync;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ use crate::state::handle::{Command, Handle};
 use crate::state::notify;
 use crate::state::owner::change_stream::ChangeStream;
 use crate::state::owner::io_waiters::IoWaiters;
+use crate::state::owner::reading_waiters::ReadingWaiters;
 use crate::state::owner::store_sync::StoreSync;
 use crate::state::settings::{AssessmentSettings, SharedAssessmentSettings};
 use crate::state::store::{Store, StoreContents, StoreEvent};
@@ -124,6 +126,7 @@ pub struct Owner {
     settle_by: Instant,
     /// The requests that wait for the next reading of the I/O counters.
     io_waiters: IoWaiters,
+    reading_waiters: ReadingWaiters,
     clock_step: Option<ClockStep>,
     /// Time of the next publication; None when nothing has changed.
     publish_at: Option<Instant>,
@@ -185,6 +188,7 @@ impl Owner {
             heartbeat,
             zone: TimeZone::system(),
             io_waiters: IoWaiters::default(),
+            reading_waiters: ReadingWaiters::default(),
             clock_step: None,
             settle_by: Instant::now() + SETTLE_TIMEOUT,
             publish_at: None,
@@ -228,6 +232,7 @@ impl Owner {
                 }
                 _ = beat.tick() => self.tick(),
             }
+            self.answer_readings();
         }
         self.store_sync
             .write(&self.facts, &self.ledger, true, Vec::new());
@@ -418,6 +423,7 @@ impl Owner {
         self.publish_at = None;
         let (now, rules) = (clock::now(), self.settings.borrow().clone());
         self.facts.wall_offset = clock::offset();
+        self.facts.booted = Some(clock::booted());
         let active = self.ledger.severities();
         let judgements = assess::assess(&self.facts, &active, &rules.policy, now);
         let mut transitions = self.ledger.apply(judgements, now);

@@ -1,5 +1,6 @@
 //! `--report`: a real daemon on a recorded host, the reporter, and the test's API server.
 
+mod challenge;
 mod daemon;
 mod failed;
 mod process;
@@ -206,6 +207,7 @@ pub const BOTH: EnabledReports = EnabledReports {
     conditions: true,
     storage_failed: false,
     storage: false,
+    challenges: false,
 };
 
 /// The default timing with shorter delays.

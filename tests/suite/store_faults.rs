@@ -43,6 +43,8 @@ fn finding(number: i64) -> Finding {
             source: "statfs /data".to_owned(),
             time: at(1),
             text: "x".repeat(200),
+            witness: diskvitals::model::finding::WitnessKind::KernelLog,
+            present: true,
         }],
         clears_when: "4 % are free".to_owned(),
         acknowledged: Some(Acknowledgement {

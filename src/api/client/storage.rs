@@ -73,6 +73,14 @@ impl Client {
         .await
     }
 
+    /// Waits for the daemon's patience, which the request names.
+    pub async fn confirm(
+        &self,
+        request: wire::ConfirmRequest,
+    ) -> Result<wire::Confirmation, ClientError> {
+        self.call(self.storage().confirm(request)).await
+    }
+
     pub async fn witness(&self, request: wire::WitnessRequest) -> Result<(), ClientError> {
         self.call_unit(self.storage().witness(request)).await
     }

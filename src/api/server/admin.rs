@@ -208,7 +208,10 @@ impl wire::admin_server::Admin for AdminService {
 
 /// A refreshed volume is probed, and its records are read again. A refreshed drive or device causes
 /// a new hardware scan, and probes of the volumes on it.
-fn refresh_targets(snapshot: &Snapshot, subjects: &[Subject]) -> (Vec<RefreshTarget>, Vec<String>) {
+pub(crate) fn refresh_targets(
+    snapshot: &Snapshot,
+    subjects: &[Subject],
+) -> (Vec<RefreshTarget>, Vec<String>) {
     let mut targets = Vec::new();
     let mut paths: Vec<HostPath> = Vec::new();
     for subject in subjects {

@@ -1,14 +1,16 @@
 //! The Storage service for the CSI shim, for volumes of any driver: usage figures, the state of the
 //! underlying drives, and connectivity. All answers come from the newest snapshot.
 //!
-//! Only a sample of I/O takes time: it reads the kernel's counters twice through the owner of the
-//! state. This module accesses no device and no mount.
+//! Only two calls take time: a sample of I/O reads the kernel's counters twice through the owner of
+//! the state, and Confirm waits there for new readings of the sources. This module accesses no device and no mount.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
-use crate::api::server::{connectivity, csi_volume};
+use crate::api::node_facts::NodeFacts;
+use crate::api::server::{confirm, connectivity, csi_volume};
 use crate::api::status::{MAX_QUERY, bounded, invalid, not_found, required, unavailable};
 use crate::api::{convert, wire};
 use crate::model::echo::echo;
@@ -33,11 +35,12 @@ const MEASURE_WAIT: Duration = Duration::from_millis(500);
 
 pub(crate) struct StorageService {
     handle: Handle,
+    node: Arc<NodeFacts>,
 }
 
 impl StorageService {
-    pub(crate) fn new(handle: Handle) -> StorageService {
-        StorageService { handle }
+    pub(crate) fn new(handle: Handle, node: Arc<NodeFacts>) -> StorageService {
+        StorageService { handle, node }
     }
 
     /// Answers from memory, even if devices hang. A request that comes while a volume is being
@@ -186,6 +189,15 @@ impl wire::storage_server::Storage for StorageService {
             ));
         }
         connectivity::check(&self.handle, &driver, &handles, sample)
+            .await
+            .map(Response::new)
+    }
+
+    async fn confirm(
+        &self,
+        request: Request<wire::ConfirmRequest>,
+    ) -> Result<Response<wire::Confirmation>, Status> {
+        confirm::confirm(&self.handle, &self.node, request.get_ref())
             .await
             .map(Response::new)
     }

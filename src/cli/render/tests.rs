@@ -21,7 +21,7 @@ fn finding() -> wire::Finding {
         since: before(200),
         last_seen: before(20),
         count: 2,
-        evidence: vec![wire::Evidence { source: "readdir".into(), time: before(20), text: "Input/output error (EIO)".into() }],
+        evidence: vec![wire::Evidence { source: "readdir".into(), time: before(20), text: "Input/output error (EIO)".into(), ..Default::default() }],
         clears_when: "the path can be read again".into(),
         acknowledged: None,
         cleared: None,

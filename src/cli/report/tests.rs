@@ -28,6 +28,7 @@ fn hostile_finding(id: &str, subject: wire::Subject) -> wire::Finding {
             source: hostile(),
             time: before(100),
             text: format!("{}\nsecond line", hostile()),
+            ..Default::default()
         }],
         clears_when: hostile(),
         acknowledged: Some(wire::Acknowledgement {

@@ -26,6 +26,7 @@ use crate::csi::report::node_condition::NodeConditionKind;
 use crate::csi::report::node_snapshot::PvUse;
 use crate::model::causes::with_causes;
 
+pub(crate) use crate::csi::report::api::node_storage::StorageChange;
 pub use kube::Config;
 pub use retry_after::client_of;
 

@@ -553,7 +553,7 @@ fn severity_from_wire(severity: wire::Severity) -> Severity {
     }
 }
 
-fn timestamp_from_wire(time: Option<prost_types::Timestamp>) -> Option<Timestamp> {
+pub(crate) fn timestamp_from_wire(time: Option<prost_types::Timestamp>) -> Option<Timestamp> {
     time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())
 }
 

@@ -16,9 +16,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::cluster::node_storage::{
-    ATTACHMENTS_CLEAN, Counts, DAEMON_REACHABLE, DriveEntry, Health, MAX_MESSAGE_LEN,
-    MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus, StaleEntry, Truncated, VolumeCondition,
-    VolumeEntry, VolumeStatus,
+    ATTACHMENTS_CLEAN, ChallengeAnswer, Counts, DAEMON_REACHABLE, DriveEntry, Health,
+    MAX_MESSAGE_LEN, MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus, StaleEntry, Truncated,
+    VolumeCondition, VolumeEntry, VolumeStatus,
 };
 use crate::csi::health::HealthErrorType;
 use crate::csi::report::condition::ConditionStatus;
@@ -40,6 +40,8 @@ pub(crate) struct Context<'a> {
     pub last: Option<&'a NodeStorageStatus>,
     /// Drives and volumes whose first evidence is overdue.
     pub overdue: &'a BTreeSet<String>,
+    /// The answer to the present challenge, or to the last one until there is a newer.
+    pub answer: Option<&'a ChallengeAnswer>,
     pub now: Timestamp,
 }
 
@@ -202,6 +204,7 @@ fn finish(
     conditions: [(&str, ConditionStatus, &str, &str); 2],
 ) -> NodeStorageStatus {
     context.node_uid.clone_into(&mut status.node_uid);
+    status.challenge = context.answer.cloned();
     status.reported_at = Some(Time(context.now));
     status.conditions = conditions
         .into_iter()
@@ -416,6 +419,12 @@ fn essence(status: &NodeStorageStatus) -> NodeStorageStatus {
     for condition in &mut status.conditions {
         condition.message = String::new();
         condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
+    }
+    if let Some(answer) = &mut status.challenge {
+        (answer.time, answer.missing) = (None, Vec::new());
+        for finding in &mut answer.findings {
+            finding.since = None;
+        }
     }
     status
 }

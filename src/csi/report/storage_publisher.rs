@@ -1,9 +1,10 @@
 //! Keeps the node's `NodeStorage` object up to date on the API server. It compares before it writes:
 //! a write that changes nothing costs the API server as much as a change.
 //!
-//! In: the view of the daemon. Out: the object, created where it is missing, and merge patches of
-//! its status: when what it says changes, within a rate limit, and every half hour, so that its age
-//! shows whether the reporter still runs. While the API server is away only the newest state waits.
+//! In: the view of the daemon, the answers to challenges. Out: the object, created where it is
+//! missing, and merge patches of its status: when what it says changes, within a rate limit, and every
+//! half hour, so that its age shows whether the reporter still runs. Answers go at once: they have a
+//! rate limit of their own. While the API server is away only the newest state waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 use crate::cluster::node_storage::NodeStorageStatus;
 use crate::csi::report::api::{ApiError, ApiServer};
 use crate::csi::report::attempts::Attempts;
+use crate::csi::report::challenge::AnswerState;
 use crate::csi::report::node_snapshot::NodeSnapshot;
 use crate::csi::report::node_storage::{Context, says_the_same, storage_status, withdrawn_status};
 use crate::csi::report::token_bucket::TokenBucket;
@@ -40,6 +42,7 @@ struct Published {
 
 pub(crate) async fn run(
     mut views: watch::Receiver<DaemonView>,
+    mut answers: watch::Receiver<AnswerState>,
     api: &ApiServer,
     node: &str,
     timing: &ReportTiming,
@@ -53,8 +56,9 @@ pub(crate) async fn run(
         let view = views.borrow_and_update().clone();
         let grace_until = view.grace_until(timing.absence_grace);
         let overdue = waiting.update(view.snapshot.as_deref(), timing.absence_grace);
+        let answer = answers.borrow_and_update().clone();
         let wanted = published.as_ref().and_then(|published| {
-            let context = published.context(&overdue, now());
+            let context = published.context(&overdue, &answer, now());
             storage_status(&view, grace_until.is_some(), &context)
         });
         let due = match (&published, &wanted) {
@@ -67,12 +71,17 @@ pub(crate) async fn run(
                 // The watch has ended because the process is ending.
                 std::future::pending::<()>().await;
             },
+            changed = answers.changed() => if changed.is_err() {
+                // As above.
+                std::future::pending::<()>().await;
+            },
             () = maybe_sleep_until(grace_until) => {}
             () = maybe_sleep_until(waiting.next_overdue(timing.absence_grace)) => {}
             () = maybe_sleep_until(due.map(|due| due.max(attempts.earliest()))) => {
                 let (outcome, is_change) = match (&published, wanted) {
                     (Some(published), Some(wanted)) if published.is_change(&wanted) => {
-                        (write(api, published, wanted).await, true)
+                        let is_limited = !published.is_answer_only(&wanted);
+                        (write(api, published, wanted).await, is_limited)
                     }
                     // Somebody may have deleted or edited the object, or made the Node anew.
                     (Some(published), Some(wanted)) if published.is_fresh => {
@@ -110,7 +119,7 @@ pub(crate) async fn withdraw(api: &ApiServer, node: &str, timing: &ReportTiming)
         };
         let published = Published::new(api.node_uid().await?, stored);
         let nothing = BTreeSet::new();
-        let status = withdrawn_status(&published.context(&nothing, now()));
+        let status = withdrawn_status(&published.context(&nothing, &AnswerState::Remove, now()));
         write(api, &published, status).await.map(drop)
     };
     let mut attempts = Attempts::new(timing, node, OBJECT);
@@ -145,8 +154,18 @@ impl Published {
         }
     }
 
-    fn context<'a>(&'a self, overdue: &'a BTreeSet<String>, now: Timestamp) -> Context<'a> {
+    fn context<'a>(
+        &'a self,
+        overdue: &'a BTreeSet<String>,
+        answer: &'a AnswerState,
+        now: Timestamp,
+    ) -> Context<'a> {
         Context {
+            answer: answer.apply(
+                self.status
+                    .as_ref()
+                    .and_then(|last| last.challenge.as_ref()),
+            ),
             node_uid: &self.node_uid,
             last: self.status.as_ref(),
             overdue,
@@ -160,6 +179,25 @@ impl Published {
             .is_none_or(|status| !says_the_same(status, wanted))
     }
 
+    /// Only the answer to a challenge is new, which does not count as a change.
+    fn is_answer_only(&self, wanted: &NodeStorageStatus) -> bool {
+        self.status.as_ref().is_some_and(|status| {
+            let answer = wanted.challenge.clone();
+            let status = NodeStorageStatus {
+                challenge: answer,
+                ..status.clone()
+            };
+            says_the_same(&status, wanted)
+        })
+    }
+
+    fn has_answer(&self, wanted: &NodeStorageStatus) -> bool {
+        let nonce = |status: &NodeStorageStatus| {
+            status.challenge.as_ref().map(|answer| answer.nonce.clone())
+        };
+        self.status.as_ref().and_then(nonce) == nonce(wanted)
+    }
+
     /// The time of the next write. While a state flaps, the latest one is written as soon as the
     /// rate limit allows.
     fn due(
@@ -168,7 +206,9 @@ impl Published {
         refresh: Duration,
         changes: &mut TokenBucket,
     ) -> Instant {
-        if self.is_change(wanted) {
+        if !self.has_answer(wanted) {
+            Instant::now()
+        } else if self.is_change(wanted) {
             changes.next_available(true)
         } else {
             self.written_at + refresh

@@ -13,7 +13,7 @@ use crate::model::check::{
     Check, CheckVerdict, FilesystemSignal, Mode, Problem, Run, RunResult, SignalKind, Weight,
 };
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Evidence, Severity, Verdict};
+use crate::model::finding::{Evidence, Severity, Verdict, WitnessKind};
 use crate::model::policy::Policy;
 
 /// Maximum number of lines of one run that are shown as evidence.
@@ -104,7 +104,9 @@ pub(crate) fn signals(
         let proof = raised.evidence.last().cloned();
         signals.push(FilesystemSignal {
             kind,
-            evidence: proof.unwrap_or_else(|| evidence("the kernel", now, &raised.message)),
+            evidence: proof.unwrap_or_else(|| {
+                evidence(WitnessKind::Other, "the kernel", now, &raised.message)
+            }),
         });
     };
     let input = &VolumeInput {
@@ -125,7 +127,7 @@ pub(crate) fn signals(
         .find(|mount| mount.has_super_option("emergency_ro"));
     if let (Some(mount), Some(at)) = (emergency, facts.mounts.at()) {
         let text = format!("{}: {}", mount.path, mount.super_options.join(","));
-        let evidence = evidence(MOUNTINFO, at, text);
+        let evidence = evidence(WitnessKind::MountTable, MOUNTINFO, at, text);
         signals.push(FilesystemSignal {
             kind: SignalKind::Fault,
             evidence,
@@ -162,7 +164,7 @@ fn ext4_error_count(facts: &Facts, known: &KnownVolume) -> Option<FilesystemSign
     let at = changed(errors);
     Some(FilesystemSignal {
         kind,
-        evidence: evidence(&history.file, at, text),
+        evidence: evidence(WitnessKind::Counter, &history.file, at, text),
     })
 }
 
@@ -253,6 +255,13 @@ fn run_evidence(check: &Check, deciding: &[&Run]) -> Vec<Evidence> {
         .filter(|problem| !real || is_real(problem));
     worst
         .take(MAX_EVIDENCE_LINES)
-        .map(|problem| evidence(source.clone(), last.started, &problem.text))
+        .map(|problem| {
+            evidence(
+                WitnessKind::Check,
+                source.clone(),
+                last.started,
+                &problem.text,
+            )
+        })
         .collect()
 }

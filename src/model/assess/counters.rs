@@ -10,7 +10,7 @@ use crate::model::assess::smart::SmartAssessment;
 use crate::model::assess::text::evidence;
 use crate::model::counters::{Counter, CounterHistory};
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Evidence, Verdict};
+use crate::model::finding::{Evidence, Verdict, WitnessKind};
 use crate::model::kernel_log::event::Class;
 
 /// Adds the counters to the evidence, except those that it quotes already.
@@ -35,7 +35,7 @@ pub(crate) fn shown_beside(
 pub(crate) fn of_drive(smart: &SmartAssessment<'_>) -> Option<Evidence> {
     let (source, point) = smart.media_errors()?;
     let text = format!("Media and Data Integrity Errors: {}", point.value);
-    Some(evidence(source, point.at, text))
+    Some(evidence(WitnessKind::Smart, source, point.at, text))
 }
 
 /// `errors_count` of ext4's superblock (fs/ext4/sysfs.c), or the device statistics of each member
@@ -68,7 +68,12 @@ fn quoted(history: &CounterHistory, names: &[&str]) -> Option<Evidence> {
         .iter()
         .map(|(name, counter)| format!("{name} {}", counter.last))
         .collect();
-    Some(evidence(&history.file, at, text.join(", ")))
+    Some(evidence(
+        WitnessKind::Counter,
+        &history.file,
+        at,
+        text.join(", "),
+    ))
 }
 
 /// Its last growth, or its first reading.

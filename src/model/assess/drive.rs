@@ -14,7 +14,7 @@ use crate::model::assess::text::{
 use crate::model::drive::{DriveFacts, Transport};
 use crate::model::facts::drive_use::{LastUse, MemberSignature};
 use crate::model::facts::{Facts, KnownDrive, KnownVolume, drive_use, elapsed};
-use crate::model::finding::{Evidence, Severity, Subject, Verdict};
+use crate::model::finding::{Evidence, Severity, Subject, Verdict, WitnessKind};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel_log::event::Class;
 use crate::model::volume::{Impact, Stack};
@@ -38,12 +38,22 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
     let (name, id) = (&known.facts.name, &known.facts.id);
     let (last_seen, left) = (facts.wall_text(known.last_seen), facts.wall_text(since));
     let text = format!("{name} ({id}) was last seen at {last_seen} and is in no scan since {left}");
-    let mut proof = vec![evidence("/sys/class/block", since, text)];
+    let mut proof = vec![evidence(
+        WitnessKind::Inventory,
+        "/sys/class/block",
+        since,
+        text,
+    )];
     proof.extend(removal_records(facts, known, since));
     let clears = "the drive is seen again, under whatever name";
     proof.extend(drive_use::unreleased(known).map(|signature| {
         let text = format!("ID_FS_TYPE={}", signature.fs_type);
-        evidence(format!("udev, {}", signature.device), since, text)
+        evidence(
+            WitnessKind::Other,
+            format!("udev, {}", signature.device),
+            since,
+            text,
+        )
     }));
     let owners = signature_owners(known);
     if !known.in_use && owners.is_empty() {
@@ -69,16 +79,21 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
         let message =
             format!("{what} is no longer listed by {controller}: check the controller's arrays");
         let clears = "its controller lists it again, or another drive in its place";
-        let proof = vec![evidence(format!("drives of {controller}"), since, text)];
+        let proof = vec![evidence(
+            WitnessKind::Other,
+            format!("drives of {controller}"),
+            since,
+            text,
+        )];
         return raised(SUSPECT, message, proof, clears, Some(since));
     }
     let load = match (&known.last_use, known.volumes.len()) {
         (Some(LastUse::Swap { path, at }), _) => {
-            proof.push(evidence("/proc/swaps", *at, path));
+            proof.push(evidence(WitnessKind::Other, "/proc/swaps", *at, path));
             format!("it carried active swap ({path})")
         }
         (Some(LastUse::Writes { at, line }), _) => {
-            proof.push(evidence("/proc/diskstats", *at, line));
+            proof.push(evidence(WitnessKind::Other, "/proc/diskstats", *at, line));
             let last = facts.wall_text(*at);
             match owners.as_str() {
                 "" => format!("it was written to until {last}, by an unknown user"),
@@ -168,7 +183,14 @@ pub(crate) fn offline(input: &DriveInput) -> Option<Verdict> {
     }
     let mut proof: Vec<_> = states
         .iter()
-        .map(|(name, state)| evidence(state_file(&known.facts, name), at, state))
+        .map(|(name, state)| {
+            evidence(
+                WitnessKind::Inventory,
+                state_file(&known.facts, name),
+                at,
+                state,
+            )
+        })
         .collect();
     proof.extend(removal_records(facts, known, since.unwrap_or(at)));
     let detail = match states.as_slice() {
@@ -308,7 +330,12 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
         .take(4)
         .map(|(id, failing)| {
             let time = began(id).or(facts.inventory.at()).unwrap_or(now);
-            evidence(format!("findings of drive {id}"), time, &failing.message)
+            evidence(
+                WitnessKind::Other,
+                format!("findings of drive {id}"),
+                time,
+                &failing.message,
+            )
         })
         .collect();
     let since = causes.iter().filter_map(|(id, _)| began(id)).min();

@@ -277,7 +277,14 @@ pub(crate) fn summarize(context: Context, tally: &ErrorTally) -> String {
 
 /// The first record and the last.
 pub(crate) fn log_evidence(tally: &ErrorTally) -> Vec<Evidence> {
-    let record = |line: &Line| evidence(line.origin.name(), line.time, &line.text);
+    let record = |line: &Line| {
+        evidence(
+            line.origin.witness(),
+            line.origin.name(),
+            line.time,
+            &line.text,
+        )
+    };
     let mut records = vec![record(&tally.first)];
     if tally.first != tally.last {
         records.push(record(&tally.last));

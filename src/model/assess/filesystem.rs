@@ -15,7 +15,7 @@ use crate::model::assess::text::{
 };
 use crate::model::assess::{checks, merge};
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Severity, Status, Subject, Verdict};
+use crate::model::finding::{Severity, Status, Subject, Verdict, WitnessKind};
 use crate::model::graph::extents::may_contain_sector;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::error_history::{ErrorTally, FailedSector};
@@ -182,7 +182,12 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
         "{} reports corrupted metadata: {names}",
         describe(&known.facts)
     );
-    let proof = vec![evidence(&memory.file, at, format!("sick: {names}"))];
+    let proof = vec![evidence(
+        WitnessKind::Counter,
+        &memory.file,
+        at,
+        format!("sick: {names}"),
+    )];
     let clears = "XFS reports none of its metadata as sick";
     Some(raised(BAD, message, proof, clears, Some(at)))
 }
@@ -207,7 +212,10 @@ pub(crate) fn shutdown(input: &VolumeInput) -> Option<Verdict> {
     }
     let mut proof = tally.map(log_evidence).unwrap_or_default();
     if let (Some(mount), Some(at)) = (marked, facts.mounts.at()) {
-        proof.extend(mount_line_of(facts, &mount.path).map(|line| evidence(MOUNTINFO, at, line)));
+        proof.extend(
+            mount_line_of(facts, &mount.path)
+                .map(|line| evidence(WitnessKind::MountTable, MOUNTINFO, at, line)),
+        );
     }
     let message = format!(
         "{} has shut itself down: every access fails",

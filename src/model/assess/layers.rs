@@ -9,7 +9,7 @@ use crate::model::assess::text::{
 };
 use crate::model::block::{Layer, LayerState, MdState, Multipath, ThinPool};
 use crate::model::facts::Facts;
-use crate::model::finding::{Evidence, Severity, Subject, Verdict};
+use crate::model::finding::{Evidence, Severity, Subject, Verdict, WitnessKind};
 use crate::model::graph::stack::{btrfs_tolerance, tolerance};
 use crate::model::label;
 use crate::model::observation::Observation;
@@ -212,11 +212,17 @@ fn md_array(name: &str, at: Timestamp, md: &MdState) -> Option<Degradation> {
     }
     let file = |name_below: &str| format!("/sys/block/{name}/md/{name_below}");
     let mut proof = vec![
-        evidence(file("degraded"), at, md.degraded.to_string()),
-        evidence(file("array_state"), at, &md.array_state),
+        evidence(
+            WitnessKind::Layer,
+            file("degraded"),
+            at,
+            md.degraded.to_string(),
+        ),
+        evidence(WitnessKind::Layer, file("array_state"), at, &md.array_state),
     ];
     proof.extend(md.members.iter().take(4).map(|member| {
         evidence(
+            WitnessKind::Layer,
             file(&format!("dev-{}/state", member.device)),
             at,
             &member.state,
@@ -262,7 +268,12 @@ fn dm_raid(facts: &Facts, name: &str, at: Timestamp, state: &LayerState) -> Opti
             "{} ({raid}) runs with {have} of {all} legs{rebuild}",
             label(facts, name)
         ),
-        evidence: vec![evidence(format!("dm status of {name}"), at, status_line)],
+        evidence: vec![evidence(
+            WitnessKind::Layer,
+            format!("dm status of {name}"),
+            at,
+            status_line,
+        )],
     })
 }
 
@@ -291,7 +302,12 @@ fn btrfs(facts: &Facts, volume: &VolumeFacts) -> Option<Result<Degradation, Verd
         // It is mounted, so its readable data is available; data without a second copy is lost.
         level: if lost { BAD } else { SUSPECT },
         message: format!("the btrfs {uuid} ({names}) runs without {missing} of its {all} devices"),
-        evidence: vec![evidence(source, at, format!("missing: {missing}"))],
+        evidence: vec![evidence(
+            WitnessKind::Inventory,
+            source,
+            at,
+            format!("missing: {missing}"),
+        )],
     }))
 }
 
@@ -348,6 +364,7 @@ fn thin_pool(
         )
     };
     let proof = vec![evidence(
+        WitnessKind::Layer,
         format!("dm status of {name}"),
         at,
         &pool.status_line,
@@ -394,6 +411,7 @@ fn failed_paths(
         }
     };
     let proof = vec![evidence(
+        WitnessKind::Layer,
         format!("dm status of {name}"),
         at,
         &multipath.status_line,

@@ -9,7 +9,7 @@ use crate::model::assess::text::{
     INACCESSIBLE, Level, MOUNTINFO, SUSPECT, evidence, join_limited, mount_line, raised, unknown,
 };
 use crate::model::facts::{Facts, KnownVolume, elapsed};
-use crate::model::finding::{Evidence, Verdict};
+use crate::model::finding::{Evidence, Verdict, WitnessKind};
 use crate::model::mount::Mount;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
@@ -55,7 +55,14 @@ pub(crate) fn device_missing(input: &VolumeInput) -> Option<Verdict> {
             )
         }
     };
-    let absent = |at| evidence("/sys/class/block", at, format!("{device} is not there"));
+    let absent = |at| {
+        evidence(
+            WitnessKind::Inventory,
+            "/sys/class/block",
+            at,
+            format!("{device} is not there"),
+        )
+    };
     if known.retained {
         let proof = vec![absent(since.unwrap_or(scanned))];
         let message = format!(
@@ -175,9 +182,19 @@ fn expected_mounts(input: &VolumeInput, role: MountRole, level: Level) -> Option
             let record = mount.record.as_ref().map(|record| {
                 let handle = known.facts.handle.as_deref().unwrap_or_default();
                 let text = format!("driver {driver}, volume handle {handle}: {}", mount.path);
-                evidence(record.to_string(), facts.kubelet.at().unwrap_or(read), text)
+                evidence(
+                    WitnessKind::Other,
+                    record.to_string(),
+                    facts.kubelet.at().unwrap_or(read),
+                    text,
+                )
             });
-            let table = evidence(MOUNTINFO, read, format!("no mount at {}", mount.path));
+            let table = evidence(
+                WitnessKind::MountTable,
+                MOUNTINFO,
+                read,
+                format!("no mount at {}", mount.path),
+            );
             record.into_iter().chain([table])
         })
         .collect();
@@ -270,10 +287,20 @@ pub(crate) fn not_accessible(input: &VolumeInput) -> Option<Verdict> {
     let mut proof: Vec<Evidence> = bad
         .iter()
         .take(4)
-        .map(|(path, at, error)| evidence(format!("{} {path}", error.operation), *at, &error.text))
+        .map(|(path, at, error)| {
+            evidence(
+                WitnessKind::Probe,
+                format!("{} {path}", error.operation),
+                *at,
+                &error.text,
+            )
+        })
         .collect();
     let read = facts.mounts.at().unwrap_or(*at);
-    proof.extend(mount_line_of(facts, path).map(|line| evidence(MOUNTINFO, read, line)));
+    proof.extend(
+        mount_line_of(facts, path)
+            .map(|line| evidence(WitnessKind::MountTable, MOUNTINFO, read, line)),
+    );
     let (operation, text) = (&error.operation, &error.text);
     let message = format!("{path}{others} answers {operation} with an error: {text}");
     let clears = "statfs and readdir of every mount of the volume succeed, or it is unmounted";
@@ -343,6 +370,6 @@ pub(crate) fn mount_evidence(facts: &Facts, known: &KnownVolume) -> Vec<Evidence
     let mounts = known.facts.mounts.iter().take(3);
     mounts
         .filter_map(|mount| mount_line_of(facts, &mount.path))
-        .map(|line| evidence(MOUNTINFO, at, line))
+        .map(|line| evidence(WitnessKind::MountTable, MOUNTINFO, at, line))
         .collect()
 }

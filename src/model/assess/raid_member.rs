@@ -7,7 +7,7 @@ use crate::model::assess::reason_rules::{Context, DriveInput};
 use crate::model::assess::text::{SUSPECT, evidence, join_limited, raised, unknown};
 use crate::model::block::{BlockDevice, Inventory, Layer, LayerState, MdState};
 use crate::model::facts::Facts;
-use crate::model::finding::{Evidence, Subject, Verdict};
+use crate::model::finding::{Evidence, Subject, Verdict, WitnessKind};
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::Class;
 use crate::model::observation::Observation;
@@ -83,7 +83,7 @@ impl Loss<'_> {
         match self {
             Loss::Faulty { device, state } => {
                 let file = format!("/sys/block/{array}/md/dev-{device}/state");
-                evidence(file, at, state)
+                evidence(WitnessKind::Layer, file, at, state)
             }
             Loss::Absent { device } => {
                 let uuid = device.fs_uuid.as_deref().unwrap_or_default();
@@ -91,7 +91,12 @@ impl Loss<'_> {
                     "degraded {} without {}, whose superblock is of this array ({uuid})",
                     md.degraded, device.name
                 );
-                evidence(format!("/sys/block/{array}/md"), at, text)
+                evidence(
+                    WitnessKind::Layer,
+                    format!("/sys/block/{array}/md"),
+                    at,
+                    text,
+                )
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::model::assess::mounted::{mount_evidence, mount_line_of};
 use crate::model::assess::reason_rules::VolumeInput;
 use crate::model::assess::text::{BAD, MOUNTINFO, evidence, raised, unknown};
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::Verdict;
+use crate::model::finding::{Verdict, WitnessKind};
 use crate::model::kernel_log::event::Class;
 use crate::model::volume::VolumeMount;
 
@@ -53,7 +53,10 @@ pub(crate) fn read_only(input: &VolumeInput) -> Option<Verdict> {
     let mut proof = logged.map(log_evidence).unwrap_or_default();
     let mounted = mount_evidence(facts, known);
     if mounted.is_empty() {
-        proof.extend(mount_line_of(facts, &mount.path).map(|line| evidence(MOUNTINFO, at, line)));
+        proof.extend(
+            mount_line_of(facts, &mount.path)
+                .map(|line| evidence(WitnessKind::MountTable, MOUNTINFO, at, line)),
+        );
     }
     proof.extend(mounted);
 

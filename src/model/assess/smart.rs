@@ -10,7 +10,7 @@ use crate::model::assess::errors::name;
 use crate::model::assess::text::{INFO, MAX_MESSAGE, SUSPECT, evidence, raised, truncate, unknown};
 use crate::model::facts::smart::{SmartFacts, SmartOutcome, is_physical};
 use crate::model::facts::{Facts, KnownDrive};
-use crate::model::finding::{Severity, UnknownCause, UnknownHealth, Verdict};
+use crate::model::finding::{Severity, UnknownCause, UnknownHealth, Verdict, WitnessKind};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::history::{Metric, Point};
@@ -184,7 +184,7 @@ fn raise(
     let proof = hit
         .evidence
         .iter()
-        .map(|line| evidence(&source, at, line))
+        .map(|line| evidence(WitnessKind::Smart, &source, at, line))
         .collect();
     let message = format!("{}: {}{asleep}", name(known), hit.message);
     let clears = "the drive answers and no longer reports it, or it is replaced";
@@ -217,7 +217,7 @@ fn timed_out(smart: &SmartFacts, known: &KnownDrive, facts: &Facts) -> Option<Ve
         (None, None) => return None,
     };
     let message = format!("{} does not answer smartctl: {text}", name(known));
-    let proof = vec![evidence("smartctl", since, &text)];
+    let proof = vec![evidence(WitnessKind::Smart, "smartctl", since, &text)];
     raised(SUSPECT, message, proof, "it answers", Some(since))
 }
 
@@ -230,7 +230,7 @@ fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
                 .map(|hint| format!("; {hint}"))
                 .unwrap_or_default();
             let message = format!("{} does not report its health: {why}{hint}", name(known));
-            let proof = vec![evidence("smartctl", *at, why)];
+            let proof = vec![evidence(WitnessKind::Smart, "smartctl", *at, why)];
             raised(INFO, message, proof, "the drive answers", None)
         }
         Some((_, SmartOutcome::Report | SmartOutcome::NotApplicable { .. })) => {

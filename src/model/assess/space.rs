@@ -7,7 +7,7 @@ use crate::model::assess::text::{
     BAD, SUSPECT, evidence, format_bytes, format_share, format_span, percent, raised, unknown,
 };
 use crate::model::facts::Facts;
-use crate::model::finding::{Evidence, Severity, Subject, Verdict};
+use crate::model::finding::{Evidence, Severity, Subject, Verdict, WitnessKind};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::policy::space::SpacePolicy;
@@ -63,7 +63,12 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
             format_span(clearing_forecast(&policy))
         );
         let text = format!("available space fell by {rate} a day for {days}");
-        proof.push(evidence(format!("statfs {path} over time"), at, text));
+        proof.push(evidence(
+            WitnessKind::Probe,
+            format!("statfs {path} over time"),
+            at,
+            text,
+        ));
     }
     raised(
         if bad { BAD } else { SUSPECT },
@@ -160,7 +165,7 @@ fn statfs_evidence(path: &HostPath, at: Timestamp, usage: &Usage) -> Evidence {
         usage.available_inodes,
         usage.used_inodes
     );
-    evidence(format!("statfs {path}"), at, text)
+    evidence(WitnessKind::Probe, format!("statfs {path}"), at, text)
 }
 
 type MeasuredUsage<'a> = (&'a HostPath, Timestamp, &'a Usage);

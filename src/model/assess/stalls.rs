@@ -6,7 +6,7 @@ use crate::model::assess::reason_rules::{Context, VolumeInput};
 use crate::model::assess::text::{INACCESSIBLE, evidence, raised, unknown};
 use crate::model::facts::probes::ProbeFacts;
 use crate::model::facts::{Facts, LayerFacts, elapsed};
-use crate::model::finding::Verdict;
+use crate::model::finding::{Verdict, WitnessKind};
 use crate::model::observation::Observation;
 use crate::model::probe::StuckProbe;
 
@@ -88,7 +88,7 @@ fn timed_out(
         facts.wall_text(stuck.since),
         waiting.unwrap_or_default()
     );
-    let proof = vec![evidence(source, stuck.since, text)];
+    let proof = vec![evidence(WitnessKind::Probe, source, stuck.since, text)];
     let clears = "the pending probe or a later one is answered";
     raised(INACCESSIBLE, message, proof, clears, Some(stuck.since))
 }
@@ -128,8 +128,18 @@ pub(crate) fn io_stalled(input: &VolumeInput) -> Option<Verdict> {
         return judged.then_some(Verdict::Clear);
     };
     let proof = vec![
-        evidence("/proc/diskstats", since, &progress.first_line),
-        evidence("/proc/diskstats", at, &progress.last_line),
+        evidence(
+            WitnessKind::Counter,
+            "/proc/diskstats",
+            since,
+            &progress.first_line,
+        ),
+        evidence(
+            WitnessKind::Counter,
+            "/proc/diskstats",
+            at,
+            &progress.last_line,
+        ),
     ];
     let message = format!(
         "{name}, the device of the volume, has I/O in flight and has completed none since {}",

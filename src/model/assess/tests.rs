@@ -10,6 +10,7 @@ mod raid_member;
 mod removed_drives;
 mod smart;
 mod unknown;
+mod witnesses;
 
 use crate::model::block::{Layer, LayerState, MdMember, MdState};
 use crate::model::fixture::*;

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::finding::{Evidence, FindingDetails, Severity, Status, Verdict};
+use crate::model::finding::{Evidence, FindingDetails, Severity, Status, Verdict, WitnessKind};
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 
@@ -53,7 +53,10 @@ pub(crate) fn unknown(why: impl AsRef<str>) -> Option<Verdict> {
     })
 }
 
+/// `witness`: the source that the text is from. Whether it still holds is decided for all rules in
+/// one place (`Evaluator::push`).
 pub(crate) fn evidence(
+    witness: WitnessKind,
     source: impl Into<String>,
     time: Timestamp,
     text: impl AsRef<str>,
@@ -62,6 +65,8 @@ pub(crate) fn evidence(
         source: source.into(),
         time,
         text: truncate(text.as_ref(), MAX_EVIDENCE_TEXT),
+        witness,
+        present: false,
     }
 }
 

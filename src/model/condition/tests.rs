@@ -20,6 +20,8 @@ fn finding(reason: Reason, severity: Severity, status: Status, message: &str) ->
             source: "test".into(),
             time: at(0),
             text: String::new(),
+            witness: crate::model::finding::WitnessKind::Other,
+            present: false,
         }],
         clears_when: String::new(),
         acknowledged: None,

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::dev::DevNo;
+use crate::model::finding::WitnessKind;
 
 /// The kind of subject that a class or a rule describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +209,14 @@ impl Line {
 }
 
 impl LineOrigin {
+    pub(crate) fn witness(self) -> WitnessKind {
+        match self {
+            // The same code of the kernel writes both.
+            LineOrigin::KernelLog | LineOrigin::Fanotify => WitnessKind::KernelLog,
+            LineOrigin::Counter => WitnessKind::Counter,
+        }
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             LineOrigin::KernelLog => "kernel log",

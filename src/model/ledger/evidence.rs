@@ -1,5 +1,5 @@
 //! Selects the records that a finding keeps: the first, and the latest ones. The same text from the
-//! same source is not a new record.
+//! same source is not a new record. Which of them still hold follows from the newest judgement.
 
 use crate::model::finding::{Evidence, MAX_EVIDENCE};
 
@@ -14,8 +14,36 @@ pub(crate) fn first(evidence: &[Evidence]) -> Vec<Evidence> {
     }
 }
 
-/// `kept` with the new records of `new`; None if there are none.
+/// `kept` with the new records of `new`, each marked with whether `new` has it as present; None if
+/// nothing changes.
 pub(crate) fn add(kept: &[Evidence], new: &[Evidence]) -> Option<Vec<Evidence>> {
+    let merged = add_records(kept, new);
+    let mut all = merged.clone().unwrap_or_else(|| kept.to_vec());
+    let mut changed = merged.is_some();
+    for record in &mut all {
+        let present = new.iter().any(|it| it.present && same(it, record));
+        // Rows of earlier versions do not name the kind.
+        let kind = new
+            .iter()
+            .find(|it| same(it, record))
+            .map_or(record.witness, |it| it.witness);
+        changed |= (record.present, record.witness) != (present, kind);
+        (record.present, record.witness) = (present, kind);
+    }
+    changed.then_some(all)
+}
+
+/// `kept`, of which nothing is known to hold any more; None if nothing changes.
+pub(crate) fn without_present(kept: &[Evidence]) -> Option<Vec<Evidence>> {
+    let absent = |record: &Evidence| Evidence {
+        present: false,
+        ..record.clone()
+    };
+    let any = kept.iter().any(|record| record.present);
+    any.then(|| kept.iter().map(absent).collect())
+}
+
+fn add_records(kept: &[Evidence], new: &[Evidence]) -> Option<Vec<Evidence>> {
     let Some((first_kept, rest)) = kept.split_first() else {
         return (!new.is_empty()).then(|| first(new));
     };

@@ -47,6 +47,8 @@ fn compare_raised(a: &FindingDetails, b: &FindingDetails) -> Ordering {
             evidence.source.clone(),
             evidence.text.clone(),
             evidence.time,
+            evidence.witness,
+            evidence.present,
         )
     };
     (a.severity, a.status, &a.message, &a.clears_when, a.since)

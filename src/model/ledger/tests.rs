@@ -3,7 +3,7 @@ mod drive_failure;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::finding::{Evidence, MAX_EVIDENCE, SeenLevel, Status};
+use crate::model::finding::{Evidence, MAX_EVIDENCE, SeenLevel, Status, WitnessKind};
 use crate::model::ids::VolumeId;
 
 /// By whom, and why.
@@ -24,6 +24,8 @@ fn raised(severity: Severity, status: Status, text: &str) -> FindingDetails {
         source: "statfs /data".to_owned(),
         time: at(0),
         text: text.to_owned(),
+        witness: WitnessKind::Other,
+        present: false,
     }];
     FindingDetails {
         severity,
@@ -242,6 +244,8 @@ fn any_verdict() -> impl Strategy<Value = Verdict> {
                 source: "s".to_owned(),
                 time: at(0),
                 text: n.to_string(),
+                witness: WitnessKind::Other,
+                present: false,
             };
             Verdict::Raised(FindingDetails {
                 evidence: evidence.into_iter().map(record).collect(),
@@ -321,5 +325,71 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+/// A finding whose evidence is a record and a scan; the scan's holds.
+fn witnessed() -> Vec<Judgement> {
+    let mut details = raised(Severity::Bad, Status::Inaccessible, "gone");
+    details.evidence[0].witness = WitnessKind::KernelLog;
+    details.evidence.push(Evidence {
+        source: "/sys/class/block".to_owned(),
+        time: at(0),
+        text: "not there".to_owned(),
+        witness: WitnessKind::Inventory,
+        present: true,
+    });
+    judgement(Verdict::Raised(details))
+}
+
+fn present(ledger: &Ledger) -> Vec<WitnessKind> {
+    let findings = ledger.active().chain(ledger.history().iter());
+    let evidence = findings.flat_map(|finding| &finding.evidence);
+    let present = evidence.filter(|evidence| evidence.present);
+    present.map(|evidence| evidence.witness).collect()
+}
+
+#[test]
+fn evidence_holds_as_long_as_the_newest_judgement_says_so() {
+    let mut ledger = Ledger::default();
+    ledger.apply(witnessed(), at(1));
+    assert_eq!(present(&ledger), [WitnessKind::Inventory]);
+    // A source that fails leaves the finding, and no witness.
+    let unknown = Verdict::Unknown {
+        why: "no sysfs".to_owned(),
+    };
+    let transitions = ledger.apply(judgement(unknown), at(2));
+    assert!(transitions.is_empty() && ledger.active().count() == 1);
+    assert_eq!(present(&ledger), []);
+    ledger.apply(witnessed(), at(3));
+    assert_eq!(present(&ledger), [WitnessKind::Inventory]);
+    // Not judged at all.
+    ledger.apply(Vec::new(), at(4));
+    assert_eq!(present(&ledger), []);
+    ledger.apply(witnessed(), at(5));
+    ledger.apply(judgement(Verdict::Clear), at(6));
+    assert_eq!((ledger.active().count(), present(&ledger)), (0, Vec::new()));
+}
+
+#[test]
+fn a_finding_of_an_earlier_run_has_no_witness_before_it_is_judged_again() {
+    let mut before = Ledger::default();
+    before.apply(witnessed(), at(1));
+    let stored = serde_json::to_string(&before.active().collect::<Vec<_>>()).unwrap();
+    // A row of a version that did not name the kind, and of one that names a newer one.
+    let old = stored.replace(r#","witness":"inventory""#, "");
+    let newer = stored.replace(r#""witness":"inventory""#, r#""witness":"oracle""#);
+    assert_ne!(old, stored);
+    for rows in [stored, old, newer] {
+        let mut ledger = Ledger::default();
+        ledger.restore(serde_json::from_str(&rows).unwrap(), at(10));
+        assert_eq!(present(&ledger), []);
+        ledger.apply(witnessed(), at(11));
+        assert_eq!(present(&ledger), [WitnessKind::Inventory]);
+        let finding = ledger.active().next().unwrap();
+        assert_eq!(
+            (finding.evidence.len(), finding.evidence[1].time),
+            (2, at(0))
+        );
     }
 }

@@ -8,6 +8,7 @@ fn answers() -> Answers {
         source: HOSTILE.to_owned(),
         time: None,
         text: HOSTILE.to_owned(),
+        ..Default::default()
     };
     let subject = || wire::Subject {
         id: "naa.1".to_owned(),

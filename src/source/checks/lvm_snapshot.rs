@@ -19,7 +19,7 @@ use crate::host::root::HostRoot;
 use crate::model::causes::with_causes;
 use crate::model::check::{Filesystem, FilesystemSignal, SignalKind};
 use crate::model::dev::DevNo;
-use crate::model::finding::Evidence;
+use crate::model::finding::{Evidence, WitnessKind};
 use crate::model::ids::CheckId;
 use crate::model::policy::checks::Tools;
 use crate::source::checks::freezer::Freezer;
@@ -222,6 +222,8 @@ async fn replay<L: Lvm>(
                 source,
                 time: now(),
                 text: with_causes(&error),
+                witness: WitnessKind::Check,
+                present: false,
             };
             Err(LvmSnapshotError::Damaged(Box::new(FilesystemSignal {
                 kind: SignalKind::Corrupted,

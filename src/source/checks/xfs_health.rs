@@ -14,7 +14,7 @@ use crate::host::helper::{Helper, HelperError, Program};
 use crate::model::causes::with_causes;
 use crate::model::check::{FilesystemSignal, SignalKind};
 use crate::model::dev::DevNo;
-use crate::model::finding::Evidence;
+use crate::model::finding::{Evidence, WitnessKind};
 use crate::model::path::HostPath;
 
 /// For the whole query.
@@ -103,6 +103,8 @@ pub(crate) async fn query(
             source: format!("xfs {mount}"),
             time: now(),
             text,
+            witness: WitnessKind::Check,
+            present: false,
         },
     };
     Ok(sick.into_iter().map(signal).collect())

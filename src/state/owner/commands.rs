@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::host::clock;
 use crate::model::finding::Finding;
 use crate::model::ledger::{LedgerError, Transition};
 use crate::model::reason::Reason;
 use crate::model::source_update::SourceRequest;
-use crate::state::handle::{Command, CommandError};
+use crate::state::handle::{Command, CommandError, FreshReadings};
 use crate::state::owner::Owner;
 
 /// Time that the answer to an acknowledgement waits for the disk.
@@ -58,6 +58,20 @@ impl Owner {
                 // Without sources there is no receiver.
                 let _ = self.requests.send(SourceRequest::DiskStats);
             }
+            Command::ReadAgain {
+                requests,
+                mounts,
+                patience,
+                reply,
+            } => {
+                let until = Instant::now() + patience;
+                if self.reading_waiters.add(mounts, clock::now(), until, reply) {
+                    for request in requests {
+                        // Without sources there is no receiver.
+                        let _ = self.requests.send(request);
+                    }
+                }
+            }
             Command::SetBypassed { driver, bypassed } => {
                 if self.facts.bypassed_drivers.set_bypassed(&driver, bypassed) {
                     match bypassed {
@@ -93,6 +107,30 @@ impl Owner {
                 // The client may have disconnected.
                 let _ = reply.send(cancelled);
             }
+        }
+    }
+
+    /// Answers the requests whose readings are made, from a snapshot that contains these readings.
+    pub(super) fn answer_readings(&mut self) {
+        if self.reading_waiters.is_empty() {
+            return;
+        }
+        let settled = self.snapshots.borrow().settled;
+        let due = self
+            .reading_waiters
+            .take_due(&self.facts, settled, Instant::now());
+        if due.is_empty() {
+            return;
+        }
+        self.publish(Vec::new());
+        let snapshot = self.snapshots.borrow().clone();
+        for answer in due {
+            // The client may have disconnected.
+            let _ = answer.reply.send(FreshReadings {
+                snapshot: snapshot.clone(),
+                inventory: answer.inventory,
+                missing: answer.missing,
+            });
         }
     }
 

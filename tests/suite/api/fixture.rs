@@ -27,7 +27,8 @@ use diskvitals::model::volume::{
 };
 use diskvitals::provision::engine::Engine;
 use diskvitals::state::handle::{
-    Change, ChangeKind, ChangedItem, Command, CommandError, Handle, Subscription, SubscriptionStart,
+    Change, ChangeKind, ChangedItem, Command, CommandError, FreshReadings, Handle, Subscription,
+    SubscriptionStart,
 };
 use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -181,6 +182,8 @@ pub fn finding(subject: Subject, reason: Reason, severity: Severity, since: Time
             source: "/proc/1/mountinfo".into(),
             time: since,
             text: "36 35 98:0 / /mnt rw - ext4 /dev/sda1 rw".into(),
+            witness: diskvitals::model::finding::WitnessKind::KernelLog,
+            present: true,
         }],
         clears_when: "it is not so".into(),
         acknowledged: None,
@@ -430,6 +433,23 @@ impl Owner {
             }
             Command::Unacknowledge { finding, reply } => {
                 let _ = reply.send(Err(CommandError::NotAcknowledged(finding)));
+            }
+            Command::ReadAgain {
+                requests,
+                mounts,
+                patience,
+                reply,
+            } => {
+                self.asked.lock().unwrap().extend(requests);
+                let _ = reply.send(FreshReadings {
+                    snapshot: self.snapshots.borrow().clone(),
+                    inventory: true,
+                    missing: vec![format!(
+                        "{} mounts within {} s",
+                        mounts.len(),
+                        patience.as_secs()
+                    )],
+                });
             }
             Command::StartCheck {
                 request: asked,

@@ -481,3 +481,119 @@ async fn the_storage_service_is_on_the_agent_socket_only() {
     let refused = served.client().await.usage("d.example", "a", "").await;
     assert_eq!(code(refused).0, Code::Unimplemented);
 }
+
+fn about(volumes: &[&str], drives: &[&str]) -> wire::ConfirmRequest {
+    wire::ConfirmRequest {
+        persistent_volumes: volumes.iter().map(ToString::to_string).collect(),
+        drive_ids: drives.iter().map(ToString::to_string).collect(),
+        patience: None,
+    }
+}
+
+#[tokio::test]
+async fn a_confirmation_reads_again_and_names_what_is_wrong_with_the_volumes_in_question() {
+    let mut picture = snapshot(0);
+    change_volume(&mut picture, "a", |volume| {
+        Arc::make_mut(&mut volume.facts).pv = Some("pv-a".into());
+    });
+    let volume = picture.volumes[&VolumeId::csi("d.example", "a")].clone();
+    let drive = volume.facts.drive_ids[0].clone();
+    let add = |picture: &mut Snapshot, subject, reason, severity| {
+        let finding = finding(subject, reason, severity, now());
+        picture
+            .findings
+            .insert(finding.id.clone(), Arc::new(finding));
+    };
+    picture.findings.clear();
+    let other = DriveId::new("another");
+    for (subject, reason, severity) in [
+        (
+            Subject::Drive(drive.clone()),
+            Reason::DriveOffline,
+            Severity::Bad,
+        ),
+        (
+            Subject::Volume(volume.facts.id.clone()),
+            Reason::OutOfSpace,
+            Severity::Suspect,
+        ),
+        (
+            Subject::Drive(drive.clone()),
+            Reason::SmartUnavailable,
+            Severity::Info,
+        ),
+        (Subject::Drive(other), Reason::DriveOffline, Severity::Bad),
+    ] {
+        add(&mut picture, subject, reason, severity);
+    }
+    let (served, client) = served(picture).await;
+    let answer = client.confirm(about(&["pv-a"], &[])).await.unwrap();
+    let seen: Vec<_> = answer
+        .findings
+        .iter()
+        .map(|it| {
+            let finding = it.finding.as_ref().unwrap();
+            (
+                finding.reason.as_str(),
+                it.persistent_volume.as_str(),
+                it.handle.as_str(),
+                it.drive_id.clone(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("DriveOffline", "", "", drive.to_string()),
+            ("OutOfSpace", "pv-a", "a", drive.to_string())
+        ]
+    );
+    let evidence = &answer.findings[0].finding.as_ref().unwrap().evidence[0];
+    assert_eq!(
+        (evidence.witness(), evidence.present),
+        (wire::WitnessKind::KernelLog, true)
+    );
+    assert!(answer.inventory && !answer.truncated);
+    // The snapshot of this test has no kernel log: that is said, and is no good news.
+    assert!(!answer.kernel_log);
+    assert!(answer.missing.iter().any(|it| it.contains("kernel log")));
+    assert!(
+        answer.missing[0].ends_with("within 45 s"),
+        "{:?}",
+        answer.missing
+    );
+    let asked = served.owner.asked.lock().unwrap().clone();
+    assert!(asked.contains(&SourceRequest::Inventory));
+    assert!(asked.contains(&SourceRequest::Smart(vec![drive.clone()])));
+    assert!(asked.iter().any(|it| matches!(it, SourceRequest::Probe(_))));
+    // Without names, everything that has an adverse finding.
+    let all = client.confirm(about(&[], &[])).await.unwrap();
+    assert_eq!(all.findings.len(), 3);
+}
+
+#[tokio::test]
+async fn a_confirmation_says_which_names_are_unknown_and_refuses_too_many() {
+    let (_served, client) = served(snapshot(0)).await;
+    let answer = client.confirm(about(&["pv-x"], &["naa.0"])).await.unwrap();
+    assert!(answer.findings.is_empty());
+    for name in ["`pv-x`", "`naa.0`"] {
+        assert!(
+            answer.missing.iter().any(|it| it.contains(name)),
+            "{:?}",
+            answer.missing
+        );
+    }
+    let many: Vec<String> = (0..17).map(|n| n.to_string()).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let (refused, why) = code(client.confirm(about(&many, &[])).await);
+    assert_eq!(refused, Code::InvalidArgument);
+    assert!(why.starts_with("persistent_volumes: "), "{why}");
+    let long = wire::ConfirmRequest {
+        patience: Some(prost_types::Duration {
+            seconds: 61,
+            nanos: 0,
+        }),
+        ..Default::default()
+    };
+    assert_eq!(code(client.confirm(long).await).0, Code::InvalidArgument);
+}

@@ -483,6 +483,13 @@ impl Storage for Service {
         .await
     }
 
+    async fn confirm(
+        &self,
+        _: Request<wire::ConfirmRequest>,
+    ) -> Result<Response<wire::Confirmation>, Status> {
+        Err(Status::unimplemented("not asked"))
+    }
+
     async fn witness(
         &self,
         _: Request<wire::WitnessRequest>,

@@ -110,6 +110,7 @@ impl Flood {
             source: "kernel log".to_owned(),
             time: time(step),
             text: format!("sd{cause}: line {at} {}", "of the kernel's log ".repeat(8)),
+            ..Default::default()
         });
         wire::Finding {
             id: finding_id(cause, step),

@@ -9,6 +9,7 @@ const FAILED: EnabledReports = EnabledReports {
     conditions: false,
     storage_failed: true,
     storage: false,
+    challenges: false,
 };
 
 fn held() -> ReportTiming {

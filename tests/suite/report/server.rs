@@ -6,6 +6,7 @@ mod controlled;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -306,6 +307,7 @@ where
                 .map_err(std::io::Error::other);
         }
         Some(Fault::Status { code, reason, .. }) => (code, failure(code, reason)),
+        None if is_watch_of_one(&asked) => watch(&state, &asked).await,
         Some(Fault::Slow(_)) | None => {
             if let Some(Fault::Slow(delay)) = fault {
                 tokio::time::sleep(delay).await;
@@ -322,10 +324,15 @@ where
     };
     asked.code = code;
     state.lock().expect("no panic").asked.push(asked);
+    // The end of a watch is no event.
+    let body = match answer {
+        Value::Null => String::new(),
+        answer => format!("{answer}\n"),
+    };
     Response::builder()
         .status(code)
         .header("content-type", "application/json")
-        .body(whole(answer.to_string()))
+        .body(whole(body))
         .map_err(std::io::Error::other)
 }
 
@@ -390,6 +397,13 @@ impl State {
         }
     }
 
+    /// The same as long as the object is the same.
+    fn storage_version(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        format!("{:?}", self.storage).hash(&mut hasher);
+        hasher.finish().to_string()
+    }
+
     /// As the API server treats a custom resource with a status: its creation drops the status, and
     /// a patch of the status changes nothing else.
     fn node_storage(&mut self, method: &str, path: &[&str], asked: &Asked) -> (u16, Value) {
@@ -405,6 +419,18 @@ impl State {
                 object.as_object_mut().expect("an object").remove("status");
                 self.storage = Some(object.clone());
                 (201, object)
+            }
+            ("GET", [])
+                if asked
+                    .query
+                    .contains(&format!("fieldSelector=metadata.name%3D{NODE}")) =>
+            {
+                let version = self.storage_version();
+                let items: Vec<&Value> = self.storage.iter().collect();
+                (
+                    200,
+                    json!({"kind": "NodeStorageList", "apiVersion": "diskvitals.io/v1alpha1", "metadata": {"resourceVersion": version}, "items": items}),
+                )
             }
             ("GET", path) => match &self.storage {
                 Some(object) if path == [NODE] => (200, object.clone()),
@@ -538,6 +564,40 @@ impl State {
             json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "uid": self.node_uid}, "status": status}),
         )
     }
+}
+
+/// A watch of the NodeStorage object that ends with its first event, or without one after a while,
+/// which is shorter than the reporter's time limit for the begin of an answer.
+/// The reporter's watch of the object of its node.
+fn is_watch_of_one(asked: &Asked) -> bool {
+    asked.query.contains("watch=") && asked.query.contains("fieldSelector=metadata.name")
+}
+
+async fn watch(state: &Arc<Mutex<State>>, asked: &Asked) -> (u16, Value) {
+    let known = asked
+        .query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("resourceVersion="));
+    for _ in 0..40 {
+        {
+            let state = state.lock().expect("no panic");
+            let version = state.storage_version();
+            if known != Some(&version) {
+                let deleted = json!({"metadata": {"name": NODE}});
+                let mut object = state.storage.clone().unwrap_or(deleted);
+                object["metadata"]["resourceVersion"] = json!(version);
+                let kind = match state.storage {
+                    Some(_) => "MODIFIED",
+                    None => "DELETED",
+                };
+                object["kind"] = json!("NodeStorage");
+                object["apiVersion"] = json!("diskvitals.io/v1alpha1");
+                return (200, json!({"type": kind, "object": object}));
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    (200, Value::Null)
 }
 
 /// RFC 7386.

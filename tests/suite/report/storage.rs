@@ -10,6 +10,7 @@ const STORAGE: EnabledReports = EnabledReports {
     conditions: false,
     storage_failed: false,
     storage: true,
+    challenges: false,
 };
 
 impl Scene {

@@ -12,12 +12,14 @@ const EVENTS: EnabledReports = EnabledReports {
     conditions: false,
     storage_failed: false,
     storage: false,
+    challenges: false,
 };
 const CONDITIONS: EnabledReports = EnabledReports {
     events: false,
     conditions: true,
     storage_failed: false,
     storage: false,
+    challenges: false,
 };
 
 fn status(code: u16, reason: &'static str) -> Fault {

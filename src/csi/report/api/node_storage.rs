@@ -1,10 +1,16 @@
-//! Calls about the node's own `NodeStorage` object, as JSON: the reporter needs neither the types of
-//! custom resources nor a watch.
+//! Calls about the node's own `NodeStorage` object, as JSON: the reporter does not need the types of
+//! custom resources.
 //!
-//! In: a merge patch of the status. Out: the object's status as the API server has stored it.
+//! In: a merge patch of the status. Out: the object's status as the API server has stored it, and the
+//! object's changes for those who answer challenges.
 
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use std::pin::Pin;
+
+use kube::api::{
+    ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use serde_json::{Value, json};
+use tokio_stream::{Stream, StreamExt};
 
 use crate::cluster::{GROUP, VERSION};
 use crate::csi::report::api::{
@@ -23,6 +29,35 @@ impl ApiServer {
             .await
             .map_err(classify_error)?;
         Ok(object.map(status_of))
+    }
+
+    /// The node's object as a list that a watch can follow, and the version of the list.
+    pub(crate) async fn list_storage(&self) -> Result<(Option<Value>, String), ApiError> {
+        // What the API server has in its cache is enough: the watch brings what is newer.
+        let parameters = ListParams::default().fields(&self.own_name()).match_any();
+        let listed = self
+            .with_timeout(self.node_storages().list(&parameters))
+            .await
+            .map_err(classify_error)?;
+        let version = listed.metadata.resource_version.unwrap_or_default();
+        let object = listed.items.into_iter().next();
+        Ok((object.map(|object| object.data), version))
+    }
+
+    /// Changes of the node's object after `version`. The API server ends the watch after some
+    /// minutes.
+    pub(crate) async fn watch_storage(&self, version: &str) -> Result<StorageChanges, ApiError> {
+        let parameters = WatchParams::default().fields(&self.own_name());
+        let storages = self.node_storages();
+        let stream = self
+            .with_timeout(storages.watch(&parameters, version))
+            .await
+            .map_err(classify_error)?;
+        Ok(StorageChanges(Box::pin(stream)))
+    }
+
+    fn own_name(&self) -> String {
+        format!("metadata.name={}", self.node)
     }
 
     /// Creates the object without a status; one that exists already counts as created.
@@ -64,6 +99,47 @@ impl ApiServer {
 
     fn node_storages(&self) -> kube::Api<DynamicObject> {
         kube::Api::all_with(self.client.clone(), &resource())
+    }
+}
+
+/// A change of the node's object.
+pub(crate) enum StorageChange {
+    /// Its fields, and its version.
+    Set {
+        data: Value,
+        version: Option<String>,
+    },
+    Deleted,
+    /// Nothing has changed up to this version.
+    Unchanged {
+        version: String,
+    },
+}
+
+pub(crate) struct StorageChanges(
+    Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<DynamicObject>>> + Send>>,
+);
+
+impl StorageChanges {
+    /// None: the API server has ended the watch.
+    pub(crate) async fn next(&mut self) -> Option<Result<StorageChange, ApiError>> {
+        let event = match self.0.next().await? {
+            Ok(event) => event,
+            Err(error) => return Some(Err(classify_error(CallError::Kube(error)))),
+        };
+        Some(match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => Ok(StorageChange::Set {
+                data: object.data,
+                version: object.metadata.resource_version,
+            }),
+            WatchEvent::Deleted(_) => Ok(StorageChange::Deleted),
+            WatchEvent::Bookmark(bookmark) => Ok(StorageChange::Unchanged {
+                version: bookmark.metadata.resource_version,
+            }),
+            WatchEvent::Error(status) => {
+                Err(classify_error(CallError::Kube(kube::Error::Api(status))))
+            }
+        })
     }
 }
 

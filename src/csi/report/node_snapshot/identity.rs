@@ -14,6 +14,8 @@ use crate::csi::report::node_snapshot::timestamp_from_wire;
 pub(crate) struct NodeIdentity {
     pub boot_id: String,
     pub machine_id: String,
+    /// When the daemon was started.
+    pub started: Option<Timestamp>,
     /// Of the daemon.
     pub version: String,
     /// Why the kubelet's folder is not completely read; None while it is.
@@ -72,6 +74,7 @@ impl NodeIdentity {
         NodeIdentity {
             boot_id: node.boot_id.clone(),
             machine_id: node.machine_id.clone(),
+            started: timestamp_from_wire(node.started),
             version: node.version.clone(),
             kubelet_unreadable: unreadable,
         }

@@ -18,6 +18,7 @@ fn context<'a>(last: Option<&'a NodeStorageStatus>, overdue: &'a BTreeSet<String
         node_uid: "uid-1",
         last,
         overdue,
+        answer: None,
         now: at(500),
     }
 }
@@ -418,5 +419,46 @@ proptest! {
         // A second time changes nothing, so that a kept list of an absent daemon stays as it is.
         prop_assert_eq!(&fit::fit(fitted.clone()), &fitted);
         prop_assert!(says_the_same(&fitted, &fit::fit(full)));
+    }
+}
+
+#[test]
+fn an_answer_is_part_of_every_status_and_only_its_nonce_and_contents_are_a_change() {
+    let answer = |nonce: &str, second| ChallengeAnswer {
+        nonce: nonce.into(),
+        time: Some(Time(at(second))),
+        missing: vec![format!("since {second}")],
+        ..ChallengeAnswer::default()
+    };
+    let with = |view: &DaemonView, answer: Option<&ChallengeAnswer>| {
+        let context = Context {
+            answer,
+            ..context(None, NONE)
+        };
+        storage_status(view, false, &context).expect("a status")
+    };
+    let silent = DaemonView {
+        snapshot: None,
+        outage: Some(Outage {
+            since: Instant::now(),
+            why: "gone".into(),
+        }),
+    };
+    for view in [view(&failing()), silent] {
+        let (one, later) = (answer("a", 1), answer("a", 2));
+        let (first, again) = (with(&view, Some(&one)), with(&view, Some(&later)));
+        assert_eq!(first.challenge.as_ref(), Some(&one));
+        assert!(says_the_same(&first, &again));
+        let other = answer("b", 1);
+        assert!(!says_the_same(&first, &with(&view, Some(&other))));
+        let more = ChallengeAnswer {
+            kernel_log: true,
+            ..one
+        };
+        assert!(!says_the_same(&first, &with(&view, Some(&more))));
+        let without = with(&view, None);
+        assert!(!says_the_same(&first, &without));
+        let json = serde_json::to_value(&without).expect("plain data");
+        assert!(json.get("challenge").is_none(), "{json}");
     }
 }

@@ -109,6 +109,8 @@ fn a_kernel_signal_decides_without_a_run() {
             source: "kernel".to_owned(),
             time: Timestamp::UNIX_EPOCH,
             text: "sdb1: bad inode".to_owned(),
+            witness: crate::model::finding::WitnessKind::Other,
+            present: false,
         },
     };
     let both = [signal(SignalKind::Fault), signal(SignalKind::Corrupted)];

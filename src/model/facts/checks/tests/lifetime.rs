@@ -216,6 +216,8 @@ fn a_kernel_signal_during_a_live_check_is_the_evidence_and_not_the_checker_outpu
             source: "XFS".into(),
             time: at(11),
             text: "AG 3 is sick".into(),
+            witness: crate::model::finding::WitnessKind::Other,
+            present: false,
         },
     };
     let progress = CheckProgress {

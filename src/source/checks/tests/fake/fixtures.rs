@@ -96,6 +96,8 @@ pub(crate) fn signal() -> FilesystemSignal {
         source: "kernel log".to_owned(),
         time: now(),
         text: "Metadata CRC error".to_owned(),
+        witness: crate::model::finding::WitnessKind::Other,
+        present: false,
     };
     FilesystemSignal {
         kind: SignalKind::Corrupted,

@@ -1,0 +1,59 @@
+//! Which readings that somebody waits for are still outstanding, and which could not be made. Pure.
+//!
+//! In: the time of the request, the mounts in question. Out: names of readings, for people.
+
+use jiff::Timestamp;
+
+use crate::model::facts::Facts;
+use crate::model::observation::Observation;
+use crate::model::path::HostPath;
+
+/// A reading that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// It began after the request and has ended, or hangs: a hang is an observation too.
+    Made,
+    Outstanding(String),
+    /// It will not be made, or it has failed.
+    Impossible(String),
+}
+
+impl Facts {
+    /// The scan of the hardware that began at `since` or later.
+    pub(crate) fn scan_since(&self, since: Timestamp) -> Reading {
+        match self.inventory.observation() {
+            Observation::Ok { at, .. } if *at >= since => Reading::Made,
+            Observation::Failed { at, error } if *at >= since => {
+                Reading::Impossible(format!("the hardware could not be scanned: {error}"))
+            }
+            _ => Reading::Outstanding("the hardware has not been scanned again".to_owned()),
+        }
+    }
+
+    /// The probe of a mount that began at `since` or later.
+    pub(crate) fn probe_since(&self, path: &HostPath, since: Timestamp) -> Reading {
+        let Some(mount) = self.probes.mounts().get(path) else {
+            return Reading::Made;
+        };
+        let is_asleep = |known: &crate::model::facts::KnownVolume| self.is_asleep(&known.facts);
+        if self.volumes.get(&mount.volume).is_some_and(is_asleep) {
+            return Reading::Impossible(format!(
+                "{path} was not probed: its drives sleep and are not woken"
+            ));
+        }
+        let probe = self.probes.get(path);
+        if probe.is_some_and(|probe| probe.stuck.is_some()) {
+            return Reading::Made;
+        }
+        match probe.map(|probe| &probe.result) {
+            Some(Observation::Ok { at, .. }) if *at >= since => Reading::Made,
+            Some(Observation::Failed { at, error }) if *at >= since => {
+                Reading::Impossible(format!("{path} could not be probed: {error}"))
+            }
+            _ => Reading::Outstanding(format!("{path} has not been probed again")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
