@@ -180,7 +180,7 @@ async fn run(options: &Options) -> Result<ExitCode, Error> {
         Some(Command::Drives(args)) => list_drives(&api, options, args, &mut out).await?,
         Some(Command::Claims) => list_claims(&api, options, &mut out).await?,
         Some(Command::Stale { node }) => {
-            let base = read_base(&api, options, node.as_deref(), None, &mut out).await?;
+            let base = read_base(&api, options, node.as_deref(), &mut out).await?;
             let nodes = nodes(&base);
             let mut gaps = stale_gaps(&nodes);
             gaps.extend(gaps_of(&base, &nodes));
@@ -190,7 +190,7 @@ async fn run(options: &Options) -> Result<ExitCode, Error> {
             })?;
         }
         Some(Command::Models) => {
-            let base = read_base(&api, options, None, None, &mut out).await?;
+            let base = read_base(&api, options, None, &mut out).await?;
             let nodes = nodes(&base);
             let mut gaps = view::drives::gaps(&nodes);
             gaps.extend(gaps_of(&base, &nodes));
@@ -213,11 +213,10 @@ async fn read_base(
     api: &Api,
     options: &Options,
     node: Option<&str>,
-    fields: Option<&str>,
     out: &mut Out,
 ) -> Result<Base, Error> {
     let selector = options.connection.selector.as_deref();
-    let (base, storages) = gather::base(api, selector, node, fields).await;
+    let (base, storages) = gather::base(api, selector, node).await;
     storages?;
     out.screen.now = base.now;
     if let Some(node) = node {
@@ -247,7 +246,7 @@ fn gaps_of(base: &Base, nodes: &[NodeView<'_>]) -> Vec<Gap> {
 }
 
 async fn overview(api: &Api, options: &Options, out: &mut Out) -> Result<ExitCode, Error> {
-    let base = read_base(api, options, None, None, out).await?;
+    let base = read_base(api, options, None, out).await?;
     let nodes = nodes(&base);
     let named = gather::named(api, &nodes, None).await;
     let view = summarize(&api.context, &api.server, &base, &nodes, &named);
@@ -328,15 +327,10 @@ async fn list_drives(
     args: &DrivesArgs,
     out: &mut Out,
 ) -> Result<(), Error> {
-    let fields = args.health.map(args::DriveHealth::field_selector);
-    // The API server accepts one name or one health of a custom resource at a time.
-    let fields = fields.filter(|_| args.node.is_none());
-    let base = read_base(api, options, args.node.as_deref(), fields, out).await?;
-    let nodes: Vec<NodeView<'_>> = nodes(&base)
-        .into_iter()
-        // Nodes that the API server did not select are not silent.
-        .filter(|node| fields.is_none() || node.status.is_some())
-        .collect();
+    // The API server could select nodes by health, and would leave out those that are silent: the
+    // last word of one may be a bad drive, and one that never reported is not known.
+    let base = read_base(api, options, args.node.as_deref(), out).await?;
+    let nodes = nodes(&base);
     let model = args.model.as_deref().map(str::to_lowercase);
     let is_wanted = |row: &DriveRow| {
         let model = model.as_deref();
@@ -361,7 +355,7 @@ async fn list_drives(
 }
 
 async fn list_claims(api: &Api, options: &Options, out: &mut Out) -> Result<(), Error> {
-    let base = read_base(api, options, None, None, out).await?;
+    let base = read_base(api, options, None, out).await?;
     let nodes = nodes(&base);
     let namespace = match options.connection.all_namespaces {
         true => None,
@@ -390,7 +384,7 @@ async fn attachments(
     out: &mut Out,
 ) -> Result<(), Error> {
     let selector = options.connection.selector.as_deref();
-    let (base, storages) = gather::base(api, selector, None, None).await;
+    let (base, storages) = gather::base(api, selector, None).await;
     out.screen.now = base.now;
     let nodes = nodes(&base);
     let volumes = target::volumes(api, &args.name).await?;

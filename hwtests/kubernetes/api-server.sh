@@ -10,10 +10,10 @@ finish() {
 }
 trap finish EXIT
 wrong() { printf '%s\n' "$*"; for log in "$scratch"/*.log; do [ ! -s "$log" ] || printf -- '-- %s\n' "$log"; tail -n 15 "$log" 2>/dev/null || true; done; die "$meaning"; }
-# until WHAT COMMAND…: within a minute.
+# until_so WHAT COMMAND…: within a minute, or `patience` seconds.
 until_so() {
-    local what=$1 end=$((SECONDS + 60)) begin=$SECONDS; shift
-    until "$@" >/dev/null 2>&1; do [ $SECONDS -lt $end ] || wrong "not within a minute: $what"; sleep 0.2; done
+    local what=$1 end=$((SECONDS + ${patience:-60})) begin=$SECONDS; shift
+    until "$@" >/dev/null 2>&1; do [ $SECONDS -lt $end ] || wrong "not within ${patience:-60} s: $what"; sleep 0.2; done
     printf '%2d s  %s\n' $((SECONDS - begin)) "$what"
 }
 port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }

@@ -147,15 +147,6 @@ impl DriveHealth {
             DriveHealth::Unknown => Health::Unknown,
         }
     }
-
-    /// Nodes that can have such a drive: a node is as bad as its worst one.
-    pub(crate) fn field_selector(self) -> &'static str {
-        match self {
-            DriveHealth::Bad => "status.health=Bad",
-            DriveHealth::Suspect => "status.health!=Good,status.health!=Unknown",
-            DriveHealth::Unknown => "status.health!=Good",
-        }
-    }
 }
 
 #[derive(Clone, Debug, Args)]

@@ -125,7 +125,7 @@ async fn place(api: &Api, options: &Options, args: &ExplainArgs) -> Result<Place
 /// The node to which a volume is pinned, or on which a pod uses it.
 async fn of_volume(api: &Api, options: &Options, name: &str) -> Result<Place, Error> {
     let selector = options.connection.selector.as_deref();
-    let (base, storages) = gather::base(api, selector, None, None).await;
+    let (base, storages) = gather::base(api, selector, None).await;
     let subject = gather::subject(api, name, None, &storages).await;
     let name = name.to_owned();
     if let Ok(volume) = &subject.volume
@@ -153,7 +153,7 @@ async fn of_volume(api: &Api, options: &Options, name: &str) -> Result<Place, Er
 /// The nodes that have a drive of this id or serial number.
 async fn of_drive(api: &Api, options: &Options, text: &str) -> Result<Place, Error> {
     let selector = options.connection.selector.as_deref();
-    let (base, storages) = gather::base(api, selector, None, None).await;
+    let (base, storages) = gather::base(api, selector, None).await;
     storages?;
     let nodes = nodes(&base);
     let has = |node: &&view::nodes::NodeView<'_>| {

@@ -57,18 +57,17 @@ fn why<T>(read: Result<T, ApiError>) -> Read<T> {
     read.map_err(|error| error.why)
 }
 
-/// Reports, Nodes and the reporters' pods. `fields` selects reports.
+/// Reports, Nodes and the reporters' pods.
 pub(crate) async fn base(
     api: &Api,
     selector: Option<&str>,
     node: Option<&str>,
-    fields: Option<&str>,
 ) -> (Base, Result<(), ApiError>) {
     let of_node = node.map(|node| format!("metadata.name={node}"));
     let on_node = node.map(|node| format!("spec.nodeName={node}"));
     let storages = Select {
         labels: None,
-        fields: of_node.as_deref().or(fields),
+        fields: of_node.as_deref(),
     };
     let nodes = Select {
         labels: selector,
@@ -101,7 +100,6 @@ pub(crate) async fn base(
         storages,
         nodes,
         reporters: why(reporters),
-        // With a field selector of health, Nodes without an object may have one.
         is_selected: selector.is_some(),
     };
     (base, read)
