@@ -48,6 +48,11 @@ impl WritePace {
         self.not_before.map_or(allowed, |until| until.max(allowed))
     }
 
+    pub(crate) fn is_allowed(&mut self) -> bool {
+        // In this order: without a delay, the earliest time is the time of the question.
+        self.earliest() <= Instant::now()
+    }
+
     pub(crate) fn take(&mut self) {
         self.bucket.take();
     }

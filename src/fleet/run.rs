@@ -221,7 +221,7 @@ impl Owner {
                 self.expired = old.into();
             }
         }
-        while self.leads && self.jobs.len() < self.pace.at_once() && self.pace.earliest() <= at {
+        while self.leads && self.jobs.len() < self.pace.at_once() && self.pace.is_allowed() {
             if !self.start_one() {
                 break;
             }

@@ -91,3 +91,17 @@ async fn of_two_replicas_one_writes() {
         assert_eq!(cluster.written(&volume), 1, "{volume}");
     }
 }
+
+/// A paused clock stands still between two readings; a real one does not.
+#[tokio::test]
+async fn it_writes_while_time_passes() {
+    let mut cluster = Cluster::with_volumes(1);
+    cluster.state().set(REPORTS, report("a", &volumes(0..1)));
+    let _metrics = cluster.control("one");
+    cluster
+        .until("it writes", |state| {
+            let is_write = |asked: &Asked| asked.method == "PATCH" && asked.code == 200;
+            state.asked.iter().any(is_write)
+        })
+        .await;
+}
