@@ -241,7 +241,9 @@ async fn answer_all(
                         );
                     }
                     last_error = Some(status.message().to_owned());
-                    not_before = Instant::now() + retry.next(None);
+                    // The daemon that comes back is to answer soon.
+                    let delay = retry.next(None).min(timing.answer_interval);
+                    not_before = Instant::now() + delay;
                 }
             }
         }
