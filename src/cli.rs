@@ -18,6 +18,7 @@ mod live;
 mod manual;
 mod offline;
 pub(crate) mod printer;
+pub(crate) mod prompt;
 pub(crate) mod render;
 mod report;
 pub(crate) mod screen;

@@ -135,6 +135,10 @@ pub(crate) const PLUGIN: Page = Page {
             "Asks the daemon of the pod's node: the chain from drive to pod, with the evidence",
         ),
         (
+            "kubectl diskvitals approve release-data-orders-db-0-00c0ffee00000001 -n shop",
+            "Shows the evidence of an action, asks, and approves it for one hour",
+        ),
+        (
             "kubectl diskvitals --exit-code -o json",
             "For a monitoring system",
         ),
@@ -145,7 +149,10 @@ pub(crate) const PLUGIN: Page = Page {
             1,
             "failed: no cluster, no permission, no such thing; with --exit-code: warning",
         ),
-        (2, "wrong usage; with --exit-code: critical"),
+        (
+            2,
+            "wrong usage, also a question without a terminal and without --yes; with --exit-code: critical",
+        ),
         (
             3,
             "with --exit-code: unknown, also without an answer of the API server and for wrong usage",

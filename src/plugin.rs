@@ -2,12 +2,13 @@
 //!
 //! In: the API server's objects (NodeStorage, nodes, pods, claims, volumes), by `api`, the only user
 //! of kube. `gather` reads what a command needs, `view` joins it (pure), `render` shows it. Out:
-//! tables, JSON, exit codes. It needs no daemon, no controller and no permission beyond reading;
-//! `explain` alone hands over to `kubectl exec`.
+//! tables, JSON, exit codes. It needs no daemon and no controller, and to show things no permission
+//! beyond reading. `decide` writes a person's decisions; `explain` hands over to `kubectl exec`.
 
 mod api;
 mod args;
 mod complete;
+mod decide;
 mod explain;
 mod gather;
 mod objects;
@@ -23,16 +24,20 @@ use clap::{CommandFactory, Parser};
 use serde::Serialize;
 
 use crate::cli::printer::{stdout_screen, write_stdout};
+use crate::cli::render::counted;
 use crate::cli::render::status::Verdict;
 use crate::cli::screen::{Screen, escape_control};
 use crate::manual::PLUGIN;
 use crate::model::causes::with_causes;
 use crate::plugin::api::{Api, ApiError, ConnectError};
-use crate::plugin::args::{Command, DrivesArgs, Options, Output};
+use crate::plugin::args::{ActionsArgs, BreakerCommand, Command, DrivesArgs, Options, Output};
+use crate::plugin::decide::{Decision, decide};
 use crate::plugin::render::overview::{Overview, SilentRow};
+use crate::plugin::view::actions::{PolicyRow, Remediation};
 use crate::plugin::view::claims::{Named, claim_gaps, claims, stale, stale_gaps};
 use crate::plugin::view::drives::{DriveRow, drives, models};
 use crate::plugin::view::nodes::{NodeView, Report, nodes};
+use crate::plugin::view::retained::retained;
 use crate::plugin::view::{Base, Gap};
 
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +54,11 @@ pub(crate) enum Error {
     Api { what: String, why: String },
     #[error("{0}")]
     Target(String),
+    /// The command needs another argument, `--yes`.
+    #[error("{0}")]
+    Consent(String),
+    #[error("reading the answer")]
+    Input(#[source] io::Error),
     #[error("starting {program}")]
     Kubectl {
         program: String,
@@ -92,7 +102,11 @@ pub fn main() -> ExitCode {
         Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             complain(&with_causes(&error));
-            ExitCode::from(if monitoring { unknown } else { 1 })
+            ExitCode::from(match error {
+                _ if monitoring => unknown,
+                Error::Consent(_) => 2,
+                _ => 1,
+            })
         }
     }
 }
@@ -112,6 +126,10 @@ impl Out {
         self.output == Output::Wide
     }
 
+    fn text(&self, text: &str) -> Result<(), Error> {
+        write_stdout(text.as_bytes()).map_err(Error::Output)
+    }
+
     fn show<T: Serialize>(&self, answer: &T, text: impl FnOnce() -> String) -> Result<(), Error> {
         let text = match self.output {
             Output::Json => {
@@ -120,7 +138,7 @@ impl Out {
             }
             Output::Table | Output::Wide => text(),
         };
-        write_stdout(text.as_bytes()).map_err(Error::Output)
+        self.text(&text)
     }
 
     /// A list, with what is missing in it.
@@ -131,22 +149,42 @@ impl Out {
         none: &str,
         table: impl FnOnce(&[T]) -> String,
     ) -> Result<(), Error> {
+        self.list_with(items, None, gaps, none, table)
+    }
+
+    /// The same, with the policies that concern the items.
+    fn list_with<T: Serialize>(
+        &self,
+        items: &[T],
+        policies: Option<&[PolicyRow]>,
+        gaps: &[Gap],
+        none: &str,
+        table: impl FnOnce(&[T]) -> String,
+    ) -> Result<(), Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct List<'a, T> {
             items: &'a [T],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            policies: Option<&'a [PolicyRow]>,
             not_seen: &'a [Gap],
         }
         let list = List {
             items,
+            policies,
             not_seen: gaps,
         };
         self.show(&list, || {
-            let text = match (items.is_empty(), gaps.is_empty()) {
+            let mut text = match (items.is_empty(), gaps.is_empty()) {
                 (true, true) => format!("{none}\n"),
                 (true, false) => format!("{none} that can be seen\n"),
                 (false, _) => table(items),
             };
+            let policies = policies.unwrap_or_default();
+            if !policies.is_empty() {
+                text.push('\n');
+                text.push_str(&render::actions::policies(policies, &self.screen));
+            }
             text + &render::gaps(gaps, &self.screen)
         })
     }
@@ -199,6 +237,17 @@ async fn run(options: &Options) -> Result<ExitCode, Error> {
                 render::models(rows, out.is_wide(), &out.screen)
             })?;
         }
+        Some(Command::Retained) => list_retained(&api, options, &mut out).await?,
+        Some(Command::Actions(args)) => list_actions(&api, options, args, &mut out).await?,
+        Some(Command::Approve(args)) => {
+            decide(&api, options, args, Decision::Approve, &mut out).await?;
+        }
+        Some(Command::Reject(args)) => {
+            decide(&api, options, args, Decision::Reject, &mut out).await?;
+        }
+        Some(Command::Breaker {
+            command: BreakerCommand::Reset(args),
+        }) => decide::reset_breaker(&api, options, args, &mut out).await?,
         Some(Command::Attachments(args)) => attachments(&api, options, args, &mut out).await?,
         Some(Command::Explain(args)) => return explain::run(&api, options, args).await,
         // Answered above, without a cluster.
@@ -248,8 +297,18 @@ fn gaps_of(base: &Base, nodes: &[NodeView<'_>]) -> Vec<Gap> {
 async fn overview(api: &Api, options: &Options, out: &mut Out) -> Result<ExitCode, Error> {
     let base = read_base(api, options, None, out).await?;
     let nodes = nodes(&base);
-    let named = gather::named(api, &nodes, None).await;
-    let view = summarize(&api.context, &api.server, &base, &nodes, &named);
+    let (named, remediation) = tokio::join!(
+        gather::named(api, &nodes, None),
+        gather::remediation(api, None, base.now)
+    );
+    let view = summarize(
+        &api.context,
+        &api.server,
+        &base,
+        &nodes,
+        &named,
+        &remediation,
+    );
     out.show(&view, || {
         render::overview::screen(&view, out.is_wide(), &out.screen)
     })?;
@@ -265,14 +324,16 @@ fn summarize(
     base: &Base,
     nodes: &[NodeView<'_>],
     named: &Named,
+    remediation: &Remediation,
 ) -> Overview {
     let of_nodes = |report: &Report| report.is_of_a_node();
     let mut other_drives = drives(nodes, false);
     other_drives.retain(|row| of_nodes(&row.report));
     let (drives_to_replace, other_drives): (Vec<_>, Vec<_>) =
         other_drives.into_iter().partition(DriveRow::is_to_replace);
-    let rows = claims(base, nodes, named).into_iter();
-    let rows = rows.filter(|row| of_nodes(&row.report));
+    let mut rows = claims(base, nodes, named);
+    remediation.mark(&mut rows);
+    let rows = rows.into_iter().filter(|row| of_nodes(&row.report));
     let (claims, filesystems) = rows.partition(|row| row.is_of_kubernetes);
     let silent = nodes
         .iter()
@@ -282,6 +343,7 @@ fn summarize(
     gaps.extend(view::drives::gaps(nodes));
     gaps.extend(claim_gaps(nodes));
     gaps.extend(stale_gaps(nodes));
+    gaps.extend(remediation.gaps());
     let mut stale = stale(nodes);
     stale.retain(|row| of_nodes(&row.report));
     let existing = nodes.iter().filter(|node| of_nodes(&node.report));
@@ -305,6 +367,9 @@ fn summarize(
         former_reports: nodes.iter().filter(|node| !of_nodes(&node.report)).count(),
         stale,
         stale_count: counts.sum(),
+        actions: remediation.open().cloned().collect(),
+        open_breakers: remediation.open_breakers(),
+        is_remediation_unknown: !remediation.gaps().is_empty(),
         are_nodes_unknown: base.nodes.is_err(),
         gaps,
     }
@@ -357,24 +422,98 @@ async fn list_drives(
 async fn list_claims(api: &Api, options: &Options, out: &mut Out) -> Result<(), Error> {
     let base = read_base(api, options, None, out).await?;
     let nodes = nodes(&base);
-    let namespace = match options.connection.all_namespaces {
-        true => None,
-        false => Some(api.namespace.as_str()),
-    };
-    let named = gather::named(api, &nodes, namespace).await;
+    let namespace = namespace(api, options);
+    let (named, remediation) = tokio::join!(
+        gather::named(api, &nodes, namespace),
+        gather::remediation(api, namespace, base.now)
+    );
     let mut rows = claims(&base, &nodes, &named);
+    remediation.mark(&mut rows);
     // A volume whose claim is not known may be anybody's.
     rows.retain(|row| namespace.is_none_or(|it| row.namespace == it || row.is_unassigned()));
     let mut gaps = claim_gaps(&nodes);
     gaps.extend(gaps_of(&base, &nodes));
     gaps.extend(named_gaps(&named));
+    gaps.extend(remediation.gaps());
     let none = match namespace {
         Some(namespace) => format!("no affected claims in {namespace}"),
         None => "no affected claims".to_owned(),
     };
-    out.list(&rows, &gaps, &none, |rows| {
+    let policies = remediation.policies.as_deref().ok();
+    out.list_with(&rows, policies, &gaps, &none, |rows| {
         render::claims(rows, out.is_wide(), &out.screen)
     })
+}
+
+/// The namespace of a command that lists; None: all.
+fn namespace<'a>(api: &'a Api, options: &Options) -> Option<&'a str> {
+    match options.connection.all_namespaces {
+        true => None,
+        false => Some(api.namespace.as_str()),
+    }
+}
+
+async fn list_actions(
+    api: &Api,
+    options: &Options,
+    args: &ActionsArgs,
+    out: &mut Out,
+) -> Result<(), Error> {
+    let now = api.server_time().await;
+    out.screen.now = now.unwrap_or(out.screen.now);
+    if let Some(name) = &args.action {
+        let record = decide::read_action(api, name).await?;
+        let row = view::actions::action(&record, out.screen.now);
+        return out.show(&row, || render::actions::action(&row, &out.screen));
+    }
+    let namespace = namespace(api, options);
+    let records = gather::actions(api, namespace).await;
+    let records = records.map_err(|error| gather::no_remediation(&error))?;
+    let mut rows = view::actions::actions(&records, out.screen.now);
+    let ended = rows.iter().filter(|row| row.state.is_finished()).count();
+    rows.retain(|row| args.all || !row.state.is_finished());
+    let none = match namespace {
+        Some(namespace) => {
+            format!("no action waits or is under way in {namespace} (-A: all namespaces)")
+        }
+        None => "no action waits or is under way".to_owned(),
+    };
+    out.list(&rows, &[], &none, |rows| {
+        let table = render::actions::actions(rows, out.is_wide(), &out.screen);
+        table + &render::actions::legend(rows, &out.screen)
+    })?;
+    match out.output != Output::Json && ended > 0 && !args.all {
+        true => out.text(&format!(
+            "{} that ended: --all\n",
+            counted(ended as u64, "action")
+        )),
+        false => Ok(()),
+    }
+}
+
+async fn list_retained(api: &Api, options: &Options, out: &mut Out) -> Result<(), Error> {
+    let base = read_base(api, options, None, None, out).await?;
+    let nodes = nodes(&base);
+    let (volumes, remediation) = tokio::join!(
+        gather::released_volumes(api),
+        gather::remediation(api, None, base.now)
+    );
+    let actions = remediation.actions.as_deref().unwrap_or_default();
+    let mut rows = retained(&base, &nodes, &volumes?, actions);
+    let namespace = options.connection.namespace.as_deref();
+    rows.retain(|row| namespace.is_none_or(|it| row.namespace == it));
+    let mut gaps = gaps_of(&base, &nodes);
+    gaps.extend(remediation.actions.as_ref().err().map(|why| {
+        let why =
+            format!("{why}; volumes that an action kept are listed only if a node reports them");
+        Gap::new("storageactions", why)
+    }));
+    out.list(
+        &rows,
+        &gaps,
+        "no retained volumes of failed drives",
+        |rows| render::actions::retained(rows, out.is_wide(), &out.screen),
+    )
 }
 
 async fn attachments(

@@ -7,7 +7,7 @@
 pub(crate) mod filter;
 
 use std::collections::BTreeSet;
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ use crate::cli::error::Error;
 use crate::cli::findings::filter::about;
 use crate::cli::printer::{Printer, print_bytes};
 use crate::cli::render::{self, counted};
-use crate::cli::{complain, screen};
+use crate::cli::{complain, prompt, screen};
 use crate::model::reason::Reason;
 use crate::model::similar::{did_you_mean, similar};
 
@@ -383,22 +383,15 @@ async fn confirmed(count: usize, change: Change<'_>) -> Result<bool, Error> {
         1 => "this finding".to_owned(),
         count => format!("these {count} findings"),
     };
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !prompt::is_possible() {
         complain(&format!(
             "nothing is changed: --yes is needed to {} {what} without a question",
             change.verb()
         ));
         return Ok(false);
     }
-    write_stderr(&format!("{} {what}? [y/N] ", capitalized(change.verb())));
-    // The connection stays alive during the wait.
-    let answer = tokio::task::spawn_blocking(|| {
-        let mut line = String::new();
-        io::stdin().lock().read_line(&mut line).map(|_| line)
-    });
-    let line = answer.await.map_err(io::Error::other);
-    let line = line.and_then(|line| line).map_err(Error::Input)?;
-    let agreed = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    let question = format!("{} {what}?", capitalized(change.verb()));
+    let agreed = prompt::agrees(&question).await.map_err(Error::Input)?;
     if !agreed {
         complain("nothing is changed");
     }

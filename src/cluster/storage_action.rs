@@ -6,6 +6,8 @@
 //! In: nothing. Out: plain data, and the name of the object. The spec does not change, except for
 //! the approval.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +16,10 @@ pub const MAX_EVIDENCE: usize = 8;
 pub const MAX_STEPS: usize = 16;
 /// Longest line of evidence or text of a step, in bytes.
 pub const MAX_LINE_LEN: usize = 512;
+/// How long an approval is valid.
+pub const APPROVAL_LIFETIME: Duration = Duration::from_secs(3600);
+/// Annotation: what the person who decided wrote about it.
+pub const NOTE_ANNOTATION: &str = "diskvitals.io/note";
 /// Longest name of an object (RFC 1123 subdomain).
 const MAX_NAME_LEN: usize = 253;
 

@@ -1,8 +1,8 @@
 //! Client of the API server for the plugin: any kubeconfig, lists in pages, single objects, the
-//! server's time, and whether the caller may do something. The plugin's only user of kube.
+//! server's time, who the caller is and what he may do. The plugin's only user of kube.
 //!
-//! In: paths and selectors. Out: objects, or why they cannot be read. It changes nothing on the
-//! server (a SelfSubjectAccessReview is a question and is not stored).
+//! In: paths and selectors. Out: objects, or why they cannot be read. `patch` alone changes
+//! something on the server (reviews are questions and are not stored).
 
 use std::future::Future;
 use std::time::Duration;
@@ -13,7 +13,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::client::Body;
 use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::Request;
-use kube::core::params::{GetParams, ListParams, PostParams};
+use kube::core::params::{
+    GetParams, ListParams, Patch, PatchParams, PostParams, ValidationDirective,
+};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -26,6 +28,8 @@ use crate::plugin::args::Connection;
 const PAGE_SIZE: u32 = 500;
 /// Bound of a server that never comes to an end: five million objects.
 const MAX_PAGES: usize = 10_000;
+/// Who has changed a field (`metadata.managedFields`).
+const FIELD_MANAGER: &str = "kubectl-diskvitals";
 /// A list that expires while it is read is begun anew so often.
 const MAX_RESTARTS: usize = 2;
 
@@ -54,6 +58,10 @@ pub(crate) enum Kind {
     /// No permission, or no valid credentials.
     Forbidden,
     NotFound,
+    /// The object is not the one that was read any more.
+    Conflict,
+    /// A rule of the schema or an admission policy.
+    Refused,
     Failed,
 }
 
@@ -213,22 +221,60 @@ impl Api {
         }
     }
 
+    /// Changes one object: a merge patch. With its `metadata.resourceVersion` only if the object is
+    /// still the one that was read.
+    pub(crate) async fn patch(
+        &self,
+        what: &str,
+        path: &str,
+        name: &str,
+        change: &Value,
+        dry_run: bool,
+    ) -> Result<Value, ApiError> {
+        let parameters = PatchParams {
+            dry_run,
+            force: false,
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            // A field that the API server does not know would be dropped in silence.
+            field_validation: Some(ValidationDirective::Strict),
+        };
+        let request = Request::new(path).patch(name, &parameters, &Patch::Merge(change));
+        let request = request.map_err(|error| failed(what, with_causes(&error)))?;
+        let answer = self.call(self.client.request(request)).await;
+        answer.map_err(|other| error(what, other))
+    }
+
+    /// The caller's name, as admission policies know it.
+    pub(crate) async fn user_name(&self) -> Result<String, ApiError> {
+        let what = "asking the API server for your user name";
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let answer = self.review(what, path, &review).await?;
+        match answer["status"]["userInfo"]["username"].as_str() {
+            Some(name) if !name.is_empty() => Ok(name.to_owned()),
+            _ => Err(failed(what, "the answer has no name".to_owned())),
+        }
+    }
+
     /// Whether the caller may do this, by the API server's own answer.
     pub(crate) async fn may_exec(&self, namespace: &str, pod: &str) -> Result<bool, ApiError> {
-        let what = "asking for the permission";
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {"namespace": namespace, "name": pod, "verb": "create", "resource": "pods", "subresource": "exec"}},
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let answer = self
+            .review("asking for the permission", path, &review)
+            .await?;
+        Ok(answer["status"]["allowed"] == true)
+    }
+
+    async fn review(&self, what: &str, path: &str, review: &Value) -> Result<Value, ApiError> {
         let request = Request::new(path).create(&PostParams::default(), review.to_string().into());
         let request = request.map_err(|error| failed(what, with_causes(&error)))?;
-        let answer: Value = match self.call(self.client.request(request)).await {
-            Ok(answer) => answer,
-            Err(other) => return Err(error(what, other)),
-        };
-        Ok(answer["status"]["allowed"] == true)
+        let answer = self.call(self.client.request(request)).await;
+        answer.map_err(|other| error(what, other))
     }
 
     async fn call<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
@@ -265,6 +311,8 @@ fn error(what: &str, error: CallError) -> ApiError {
             ),
             403 => (Kind::Forbidden, format!("403 {}", status.message)),
             404 => (Kind::NotFound, format!("404 {}", status.message)),
+            409 => (Kind::Conflict, format!("409 {}", status.message)),
+            422 => (Kind::Refused, format!("422 {}", status.message)),
             code => (
                 Kind::Failed,
                 format!("{code} {}: {}", status.reason, status.message),

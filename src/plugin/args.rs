@@ -12,8 +12,9 @@ use crate::model::duration;
 /// Shows the storage health of a cluster: drives, claims and mounts of all nodes.
 ///
 /// It reads the NodeStorage objects that the reporter of each node writes, and joins them with
-/// nodes, volumes, claims and pods. It changes nothing. What it may not read, or cannot know, it
-/// says: such a thing is never shown as healthy.
+/// nodes, volumes, claims and pods. What it may not read, or cannot know, it says: such a thing is
+/// never shown as healthy. It changes nothing, except for a person's decision: `approve`, `reject`
+/// and `breaker reset`.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "kubectl-diskvitals",
@@ -87,6 +88,20 @@ pub(crate) enum Command {
         /// Only of this node
         #[arg(long, value_name = "NODE")]
         node: Option<String>,
+    },
+    /// List volumes that were kept when their claim was released or deleted, on drives that failed
+    /// and on nodes that are gone; a person deletes them
+    Retained,
+    /// List proposals of the controller and what became of them, or show one with its evidence
+    Actions(ActionsArgs),
+    /// Approve an action, after showing its evidence
+    Approve(DecisionArgs),
+    /// Reject an action: the same finding of the claim is not proposed again
+    Reject(DecisionArgs),
+    /// Close the breaker of a policy
+    Breaker {
+        #[command(subcommand)]
+        command: BreakerCommand,
     },
     /// Run `diskvitals explain` in the daemon's pod of the node that has the thing (needs the
     /// permission `create pods/exec`)
@@ -172,6 +187,64 @@ pub(crate) struct ExplainArgs {
     /// Namespace of the daemon's pods, if pods in several namespaces look like it
     #[arg(long, value_name = "NAMESPACE")]
     pub daemon_namespace: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ActionsArgs {
+    /// One action in full: NAME or NAMESPACE/NAME
+    #[arg(value_name = "ACTION")]
+    pub action: Option<String>,
+    /// Also those that have ended: replaced, aborted, rejected
+    #[arg(long)]
+    pub all: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Consent {
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Let the API server check the change and store nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DecisionArgs {
+    /// The action: NAME or NAMESPACE/NAME
+    #[arg(value_name = "ACTION")]
+    pub action: String,
+    /// Why; kept with the action
+    #[arg(long, value_name = "TEXT", value_parser = note)]
+    pub note: Option<String>,
+    #[command(flatten)]
+    pub consent: Consent,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum BreakerCommand {
+    /// Close an open breaker, after showing what opened it
+    Reset(ResetArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ResetArgs {
+    /// The StoragePolicy [default: all whose breaker is open]
+    #[arg(value_name = "POLICY")]
+    pub policy: Option<String>,
+    #[command(flatten)]
+    pub consent: Consent,
+}
+
+/// Longest note, in bytes.
+const MAX_NOTE_LEN: usize = 512;
+
+fn note(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("an empty note".to_owned()),
+        note if note.len() > MAX_NOTE_LEN => Err(format!("longer than {MAX_NOTE_LEN} bytes")),
+        note => Ok(note.to_owned()),
+    }
 }
 
 fn time_limit(text: &str) -> Result<Duration, String> {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::model::echo::is_deceptive;
 use crate::plugin::api::{Api, Select, contexts};
 use crate::plugin::args::{CompletionKind, Connection, Options};
-use crate::plugin::gather::{STORAGES, in_namespace};
+use crate::plugin::gather::{self, STORAGES, in_namespace};
 use crate::plugin::objects::{ClaimRecord, PodRecord, StorageRecord};
 
 /// A person waits for it.
@@ -45,6 +45,8 @@ enum Live {
     Contexts,
     /// Claims and pods of the namespace.
     Things,
+    Actions,
+    Policies,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -95,7 +97,7 @@ fn fitting(before: &[String], last: &str) -> Fitting {
                 });
             }
             None => match command.find_subcommand(word) {
-                Some(below) if positionals == 0 && command.get_name() == root.get_name() => {
+                Some(below) if positionals == 0 => {
                     command = below;
                 }
                 _ => positionals += 1,
@@ -122,7 +124,7 @@ fn fitting(before: &[String], last: &str) -> Fitting {
             ..Fitting::default()
         };
     }
-    if command.get_name() == root.get_name() {
+    if command.has_subcommands() {
         let below = command.get_subcommands().filter(|it| !it.is_hide_set());
         return Fitting {
             words: below.map(|it| it.get_name().to_owned()).collect(),
@@ -145,6 +147,8 @@ fn value(arg: &clap::Arg) -> Fitting {
         "node" => Some(Live::Nodes),
         "context" => Some(Live::Contexts),
         "name" => Some(Live::Things),
+        "action" => Some(Live::Actions),
+        "policy" => Some(Live::Policies),
         _ => None,
     };
     Fitting {
@@ -190,6 +194,15 @@ async fn names(live: Live, before: &[String]) -> Vec<String> {
             .map(StorageRecord::from);
         return nodes.map(|node| node.name).collect();
     }
+    if live == Live::Policies {
+        let policies = gather::policies(&api).await.unwrap_or_default();
+        return policies.into_iter().map(|it| it.meta.name).collect();
+    }
+    if live == Live::Actions {
+        let actions = gather::actions(&api, Some(&api.namespace)).await;
+        let actions = actions.unwrap_or_default().into_iter();
+        return actions.map(|it| it.meta.name).collect();
+    }
     let claims = in_namespace(&api.namespace, "persistentvolumeclaims");
     let pods = in_namespace(&api.namespace, "pods");
     let (claims, pods) = tokio::join!(
@@ -234,6 +247,12 @@ mod tests {
         assert_eq!(fit("--context ").live, Some(Live::Contexts));
         assert_eq!(fit("-n shop attachments ").live, Some(Live::Things));
         assert_eq!(fit("attachments data "), Fitting::default());
+        assert_eq!(fit("breaker ").words, ["reset"]);
+        assert_eq!(fit("breaker reset ").live, Some(Live::Policies));
+        for command in ["actions", "approve", "reject"] {
+            assert_eq!(fit(&format!("{command} ")).live, Some(Live::Actions));
+        }
+        assert!(fit("approve --").words.contains(&"--dry-run".to_owned()));
         assert!(fit("--kubeconfig ").files);
     }
 

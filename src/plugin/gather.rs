@@ -5,15 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 
 use futures_util::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::plugin::api::{Api, ApiError, Kind, Select};
+use crate::plugin::objects::actions::{ActionRecord, PolicyRecord};
 use crate::plugin::objects::{
     AttachmentRecord, ClaimRecord, NodeRecord, PodRecord, StorageRecord, VolumeRecord, needs_attach,
 };
+use crate::plugin::view;
+use crate::plugin::view::actions::Remediation;
 use crate::plugin::view::attachments::Subject;
 use crate::plugin::view::claims::{Named, is_claimable};
 use crate::plugin::view::nodes::NodeView;
@@ -22,6 +26,8 @@ use crate::plugin::view::{Base, Read};
 pub(crate) const STORAGES: &str = "/apis/diskvitals.io/v1alpha1/nodestorages";
 pub(crate) const NODES: &str = "/api/v1/nodes";
 pub(crate) const VOLUMES: &str = "/api/v1/persistentvolumes";
+pub(crate) const POLICIES: &str = "/apis/diskvitals.io/v1alpha1/storagepolicies";
+const ALL_ACTIONS: &str = "/apis/diskvitals.io/v1alpha1/storageactions";
 const PODS: &str = "/api/v1/pods";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
 const DRIVERS: &str = "/apis/storage.k8s.io/v1/csidrivers";
@@ -31,6 +37,10 @@ const MAX_GETS: usize = 100;
 
 pub(crate) fn in_namespace(namespace: &str, plural: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/{plural}")
+}
+
+pub(crate) fn actions_path(namespace: &str) -> String {
+    format!("/apis/diskvitals.io/v1alpha1/namespaces/{namespace}/storageactions")
 }
 
 /// A list of records. Objects of other fields than the plugin's are dropped page by page.
@@ -287,6 +297,56 @@ pub(crate) async fn subject(
     }
 }
 
+/// Of one namespace, or of all.
+pub(crate) async fn actions(
+    api: &Api,
+    namespace: Option<&str>,
+) -> Result<Vec<ActionRecord>, ApiError> {
+    let path = namespace.map_or_else(|| ALL_ACTIONS.to_owned(), actions_path);
+    let what = "listing storageactions";
+    records::<Value, _>(api, what, &path, Select::default(), |_| true).await
+}
+
+pub(crate) async fn policies(api: &Api) -> Result<Vec<PolicyRecord>, ApiError> {
+    let what = "listing storagepolicies";
+    records::<Value, _>(api, what, POLICIES, Select::default(), |_| true).await
+}
+
+/// What the controller proposes. A cluster without the definitions has no such objects.
+pub(crate) async fn remediation(api: &Api, namespace: Option<&str>, now: Timestamp) -> Remediation {
+    fn some<T>(read: Result<Vec<T>, ApiError>) -> Read<Vec<T>> {
+        match read {
+            Err(error) if error.kind == Kind::NotFound => Ok(Vec::new()),
+            read => why(read),
+        }
+    }
+    let (actions, policies) = tokio::join!(actions(api, namespace), policies(api));
+    Remediation {
+        actions: some(actions).map(|records| view::actions::actions(&records, now)),
+        policies: some(policies).map(|records| records.iter().map(view::actions::policy).collect()),
+    }
+}
+
+/// Why actions and policies cannot be read, and what to do.
+pub(crate) fn no_remediation(error: &ApiError) -> crate::plugin::Error {
+    let advice = match error.kind {
+        Kind::Forbidden => "; it needs the ClusterRole diskvitals-view or diskvitals-approver",
+        Kind::NotFound => {
+            "; the cluster has no StorageAction and no StoragePolicy: install the chart with fleet.enabled"
+        }
+        Kind::Conflict | Kind::Refused | Kind::Failed => "",
+    };
+    crate::plugin::Error::Target(format!("{error}{advice}"))
+}
+
+/// PersistentVolumes that no claim has any more.
+pub(crate) async fn released_volumes(api: &Api) -> Result<Vec<VolumeRecord>, ApiError> {
+    let is_released = |it: &VolumeRecord| matches!(it.phase.as_str(), "Released" | "Failed");
+    let what = "listing PersistentVolumes";
+    let all = records::<PersistentVolume, _>(api, what, VOLUMES, Select::default(), is_released);
+    all.await
+}
+
 /// Why reports cannot be read, and what to do.
 pub(crate) fn refusal(error: &ApiError) -> String {
     let advice = match error.kind {
@@ -296,7 +356,7 @@ pub(crate) fn refusal(error: &ApiError) -> String {
         Kind::NotFound => {
             "; the cluster has no NodeStorage: install the chart with the reporter's `storage`"
         }
-        Kind::Failed => "",
+        Kind::Conflict | Kind::Refused | Kind::Failed => "",
     };
     format!("{}{advice}", error.why)
 }

@@ -1,6 +1,8 @@
 //! What the plugin keeps of Kubernetes' objects: few fields, since a cluster has tens of thousands
 //! of them. Pure: an object in, a record out.
 
+pub(crate) mod actions;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -176,6 +178,7 @@ pub(crate) struct ClaimRef {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VolumeRecord {
     pub name: String,
+    pub uid: String,
     /// Empty: no CSI volume.
     pub driver: String,
     pub handle: String,
@@ -186,6 +189,10 @@ pub(crate) struct VolumeRecord {
     pub claim: Option<ClaimRef>,
     /// `Bound`, `Released`, …
     pub phase: String,
+    /// Since when it has the phase.
+    pub phase_since: Option<Timestamp>,
+    /// `Retain`, `Delete`.
+    pub reclaim_policy: String,
     /// One of the terms must match; None: every node can use the volume.
     pub affinity: Option<Vec<Term>>,
 }
@@ -220,18 +227,19 @@ impl From<PersistentVolume> for VolumeRecord {
             Some(csi) => (csi.driver, csi.volume_handle),
             None => Default::default(),
         };
+        let status = volume.status.unwrap_or_default();
         VolumeRecord {
             name: volume.metadata.name.unwrap_or_default(),
+            uid: volume.metadata.uid.unwrap_or_default(),
             driver,
             handle,
             plugin_directory: plugin_directory.to_owned(),
             is_block: spec.volume_mode.as_deref() == Some("Block"),
             access_modes: spec.access_modes.unwrap_or_default(),
             claim,
-            phase: volume
-                .status
-                .and_then(|status| status.phase)
-                .unwrap_or_default(),
+            phase: status.phase.unwrap_or_default(),
+            phase_since: status.last_phase_transition_time.map(|time| time.0),
+            reclaim_policy: spec.persistent_volume_reclaim_policy.unwrap_or_default(),
             affinity: terms.map(|terms| {
                 let terms = terms.into_iter().map(|term| Term {
                     labels: term.match_expressions.unwrap_or_default(),

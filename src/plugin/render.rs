@@ -1,6 +1,7 @@
 //! Rows as tables for people. Pure: rows and a `Screen` in, text out. Everything that a node wrote
 //! is escaped.
 
+pub(crate) mod actions;
 pub(crate) mod overview;
 
 use jiff::Timestamp;
@@ -47,7 +48,7 @@ pub(crate) fn ago(time: Option<Timestamp>, screen: &Screen) -> String {
 }
 
 /// The less important columns are only in the wide table.
-fn shown(
+pub(crate) fn shown(
     columns: &'static [Column],
     rows: Vec<Cells>,
     only_wide: &[&str],
@@ -127,7 +128,7 @@ pub(crate) fn drives(rows: &[DriveRow], wide: bool, screen: &Screen) -> String {
     shown(&DRIVES, cells.collect(), &only_wide, wide, screen)
 }
 
-const CLAIMS: [Column; 11] = [
+const CLAIMS: [Column; 12] = [
     column("NAMESPACE", 10, 0),
     column("CLAIM", 12, 0),
     column("STATUS", 0, 0),
@@ -136,6 +137,7 @@ const CLAIMS: [Column; 11] = [
     column("NODE", 12, 0),
     column("SINCE", 0, 5),
     column("DRIVE", 12, 4),
+    column("ACTION", 12, 0),
     column("REMARK", 12, 1),
     column("VOLUME", 0, 0),
     column("MESSAGE", 0, 0),
@@ -164,6 +166,7 @@ pub(crate) fn claims(rows: &[ClaimRow], wide: bool, screen: &Screen) -> String {
             plain(&row.node),
             plain(ago(row.since, screen)),
             plain(row.drives.join(", ")),
+            plain(&row.action),
             plain(marks.join("; ")),
             plain(&row.volume),
             plain(screen.local_times(&row.message)),

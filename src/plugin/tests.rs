@@ -1,5 +1,8 @@
 //! The view on recorded objects, as the screen shows it.
 
+pub(crate) mod actions;
+mod retained;
+
 use serde_json::{Value, json};
 
 use std::collections::BTreeMap;
@@ -8,10 +11,13 @@ use crate::cli::render::status::Verdict;
 use crate::cli::screen::Screen;
 use crate::cli::screen::tests::screen;
 use crate::cluster::node_storage::Health;
+use crate::plugin::objects::actions::PolicyRecord;
 use crate::plugin::objects::{
     AttachmentRecord, ClaimRecord, NodeRecord, PodRecord, StorageRecord, VolumeRecord,
 };
 use crate::plugin::render::overview::Overview;
+use crate::plugin::tests::actions::record;
+use crate::plugin::view::actions::{Remediation, actions as action_rows, policy};
 use crate::plugin::view::attachments::{self, Subject};
 use crate::plugin::view::claims::{self, Named};
 use crate::plugin::view::fence::{fences, reach};
@@ -24,7 +30,7 @@ fn of<T: serde::de::DeserializeOwned, R: From<T>>(object: Value) -> R {
     R::from(serde_json::from_value(object).expect("an object"))
 }
 
-fn node(name: &str, ready: &str) -> NodeRecord {
+pub(crate) fn node(name: &str, ready: &str) -> NodeRecord {
     of::<k8s_openapi::api::core::v1::Node, _>(json!({
         "metadata": {"name": name, "uid": format!("uid-of-{name}"), "labels": {"kubernetes.io/hostname": name, "zone": "a"}},
         "status": {"conditions": [{"type": "Ready", "status": ready, "reason": "NodeStatusUnknown", "lastTransitionTime": "2026-03-01T11:00:00Z"}]},
@@ -32,7 +38,7 @@ fn node(name: &str, ready: &str) -> NodeRecord {
 }
 
 /// A current report of a good node.
-fn report(name: &str, more: Value) -> Value {
+pub(crate) fn report(name: &str, more: Value) -> Value {
     let mut object = json!({
         "metadata": {"name": name},
         "status": {
@@ -48,12 +54,12 @@ fn report(name: &str, more: Value) -> Value {
     object
 }
 
-fn bad_drive() -> Value {
+pub(crate) fn bad_drive() -> Value {
     json!({"id": "naa.1", "name": "sda", "model": "ST4000", "serial": "ZDH1", "enclosure": "0x5", "slot": "Slot 07",
         "health": "Bad", "reason": "MediaErrors", "since": "2026-03-01T09:00:00Z"})
 }
 
-fn bad_volume() -> Value {
+pub(crate) fn bad_volume() -> Value {
     json!({"driver": "csi.diskvitals.io", "handle": "dv-1", "persistentVolume": "pv-1", "health": "Bad", "driveIDs": ["naa.1"],
         "redundant": false, "since": "2026-03-01T09:00:00Z",
         "healthConditions": [{"status": "Degraded", "reason": "A", "message": "a"}, {"status": "Inaccessible", "reason": "MediaErrors", "message": "sectors cannot be read"}]})
@@ -64,7 +70,7 @@ fn stale_mount() -> Value {
         "path": "/var/lib/kubelet/pods/gone-1/volumes/kubernetes.io~csi/pv-1/mount", "role": "Pod", "since": "2026-03-01T10:00:00Z", "reason": "no pod has it"})
 }
 
-fn base(storages: Vec<Value>, nodes: Vec<NodeRecord>) -> Base {
+pub(crate) fn base(storages: Vec<Value>, nodes: Vec<NodeRecord>) -> Base {
     Base {
         now: screen(None).now,
         storages: storages.into_iter().map(StorageRecord::from).collect(),
@@ -74,7 +80,7 @@ fn base(storages: Vec<Value>, nodes: Vec<NodeRecord>) -> Base {
     }
 }
 
-fn volume(more: Value) -> VolumeRecord {
+pub(crate) fn volume(more: Value) -> VolumeRecord {
     let mut object = json!({
         "metadata": {"name": "pv-1"},
         "spec": {"accessModes": ["ReadWriteOnce"], "csi": {"driver": "csi.diskvitals.io", "volumeHandle": "dv-1"},
@@ -119,7 +125,22 @@ fn named() -> Named {
 }
 
 fn overview(base: &Base, named: &Named) -> Overview {
-    summarize("lab", "https://192.0.2.1:6443", base, &nodes(base), named)
+    let nothing = Remediation {
+        actions: Ok(Vec::new()),
+        policies: Ok(Vec::new()),
+    };
+    overview_with(base, named, &nothing)
+}
+
+fn overview_with(base: &Base, named: &Named, remediation: &Remediation) -> Overview {
+    summarize(
+        "lab",
+        "https://192.0.2.1:6443",
+        base,
+        &nodes(base),
+        named,
+        remediation,
+    )
 }
 
 fn shown(base: &Base, named: &Named) -> String {
@@ -542,4 +563,54 @@ fn long_and_hostile_names_neither_control_the_terminal_nor_break_the_table() {
             "{text}"
         );
     }
+}
+
+fn of_controller(status: Value, breaker: &str) -> Remediation {
+    let object = json!({"metadata": {"name": "default"}, "spec": {"mode": "Propose"}, "status": {"observedGeneration": 1,
+        "conditions": [{"type": "BreakerOpen", "status": breaker, "reason": "ManyDrives", "message": "7 drives went BAD", "lastTransitionTime": "2026-03-01T11:00:00Z"}]}});
+    let claim = json!({"claim": {"name": "data", "uid": "claim-1"}});
+    Remediation {
+        actions: Ok(action_rows(&[record(claim, status)], screen(None).now)),
+        policies: Ok(vec![policy(&PolicyRecord::from(object))]),
+    }
+}
+
+fn stuck() -> Value {
+    json!({"conditions": [{"type": "Stuck", "status": "True", "reason": "PodNotEvicted", "message": "the pod does not end", "lastTransitionTime": "2026-03-01T11:00:00Z"}]})
+}
+
+#[test]
+fn the_screen_says_what_waits_for_a_person() {
+    let storage = report(
+        "node-1",
+        json!({"health": "Bad", "drives": [bad_drive()], "volumes": [bad_volume()]}),
+    );
+    let base = base(vec![storage], vec![node("node-1", "True")]);
+    let view = overview_with(&base, &named(), &of_controller(json!({}), "True"));
+    let wide = Screen {
+        width: Some(140),
+        ..screen(None)
+    };
+    insta::assert_snapshot!(render::overview::screen(&view, false, &wide));
+}
+
+#[test]
+fn a_stuck_action_or_an_open_breaker_is_a_warning_and_what_is_not_read_is_unknown() {
+    let base = base(vec![report("n", json!({}))], vec![node("n", "True")]);
+    let verdict = |remediation: &Remediation| overview_with(&base, &named(), remediation).verdict();
+    assert_eq!(verdict(&of_controller(json!({}), "False")), Verdict::Good);
+    assert_eq!(verdict(&of_controller(json!({}), "True")), Verdict::Warning);
+    assert_eq!(verdict(&of_controller(stuck(), "False")), Verdict::Warning);
+    let mut unread = of_controller(json!({}), "False");
+    unread.actions = Err("403".into());
+    assert_eq!(verdict(&unread), Verdict::Unknown);
+    let text = render::overview::screen(
+        &overview_with(&base, &named(), &unread),
+        false,
+        &screen(None),
+    );
+    assert!(
+        text.contains("whether an action waits or is stuck is not known"),
+        "{text}"
+    );
 }

@@ -1,11 +1,13 @@
 //! The view: what the objects say together. Pure: records and the time in, rows out. A list that
 //! was not read is an error, never empty; what is missing from a cut list is unknown.
 
+pub(crate) mod actions;
 pub(crate) mod attachments;
 pub(crate) mod claims;
 pub(crate) mod drives;
 pub(crate) mod fence;
 pub(crate) mod nodes;
+pub(crate) mod retained;
 
 use std::collections::BTreeMap;
 

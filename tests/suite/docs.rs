@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use diskvitals::cluster::gate::{Effect, Gate, Stage};
 use diskvitals::model::finding::Severity;
 use diskvitals::model::reason::{Reason, ReasonScope};
 
@@ -73,20 +74,59 @@ const END: &str = "<!-- So far. -->\n";
 
 #[test]
 fn the_page_for_kubernetes_has_every_reason_as_the_table_has_it() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/kubernetes.md");
-    let page = std::fs::read_to_string(&path).expect("docs/kubernetes.md");
-    let (before, rest) = page.split_once(BEGIN).expect("the mark where it begins");
+    holds("docs/kubernetes.md", BEGIN, &reasons());
+}
+
+const GATES_BEGIN: &str = "<!-- Made of the table of gates; written anew by: DISKVITALS_WRITE_DOCS=1 cargo test --test suite docs -->\n";
+
+#[test]
+fn the_page_of_remediation_has_every_gate_as_the_table_has_it() {
+    holds("docs/remediation.md", GATES_BEGIN, &gates());
+}
+
+/// The part of the page between the mark and `END` is `right`.
+fn holds(page: &str, begin: &str, right: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+    let text = std::fs::read_to_string(&path).expect("a page");
+    let (before, rest) = text.split_once(begin).expect("the mark where it begins");
     let (told, after) = rest.split_once(END).expect("the mark where it ends");
-    let right = reasons();
     if std::env::var_os("DISKVITALS_WRITE_DOCS").is_some() {
-        std::fs::write(&path, format!("{before}{BEGIN}{right}{END}{after}"))
-            .expect("docs/kubernetes.md can be written");
+        std::fs::write(&path, format!("{before}{begin}{right}{END}{after}"))
+            .expect("the page can be written");
     } else {
         assert!(
             told == right,
-            "docs/kubernetes.md is not what the table of reasons says: DISKVITALS_WRITE_DOCS=1 cargo test --test suite docs"
+            "{page} is not what the table says: DISKVITALS_WRITE_DOCS=1 cargo test --test suite docs"
         );
     }
+}
+
+fn gates() -> String {
+    let mut text = String::new();
+    for (title, stage) in [
+        ("Before a proposal, and at each later step", Stage::Propose),
+        (
+            "Before an approved action begins, and at each later step",
+            Stage::Confirm,
+        ),
+    ] {
+        text.push_str(&format!(
+            "\n### {title}\n\n| Gate | Why | What you can do |\n|---|---|---|\n"
+        ));
+        for gate in Gate::ALL.iter().filter(|gate| gate.stage() == stage) {
+            let effect = match gate.effect() {
+                Effect::Hold => "holds",
+                Effect::Abort => "ends",
+            };
+            text.push_str(&format!(
+                "| `{gate}`, {effect} | {} | {} |\n",
+                gate.meaning(),
+                gate.advice()
+            ));
+        }
+    }
+    text.push('\n');
+    text
 }
 
 fn reasons() -> String {

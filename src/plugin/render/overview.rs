@@ -1,5 +1,5 @@
-//! The cluster on one screen: nodes by health, drives to replace, claims affected, nodes that do not
-//! report, stale mounts.
+//! The cluster on one screen: nodes by health, drives to replace, claims affected, actions that wait
+//! for a person, nodes that do not report, stale mounts.
 
 use serde::Serialize;
 
@@ -8,8 +8,9 @@ use crate::cli::render::{counted, heading};
 use crate::cli::screen::{Screen, Tone, escape_control};
 use crate::cli::table::{Cells, Column, column, plain, table};
 use crate::cluster::node_storage::Health;
-use crate::plugin::render::{ago, claims, drives, gaps, stale};
+use crate::plugin::render::{actions, ago, claims, drives, gaps, stale};
 use crate::plugin::view::Gap;
+use crate::plugin::view::actions::{ActionRow, PolicyRow, State};
 use crate::plugin::view::claims::{ClaimRow, StaleRow};
 use crate::plugin::view::drives::DriveRow;
 use crate::plugin::view::nodes::{NodeView, Report};
@@ -45,6 +46,11 @@ pub(crate) struct Overview {
     pub claims: Vec<ClaimRow>,
     /// Volumes of nodes that are no claims: /, the runtime's filesystem.
     pub filesystems: Vec<ClaimRow>,
+    /// Actions of the controller that have not ended.
+    pub actions: Vec<ActionRow>,
+    pub open_breakers: Vec<PolicyRow>,
+    /// Actions or policies cannot be read.
+    pub is_remediation_unknown: bool,
     pub silent: Vec<SilentRow>,
     pub former_reports: usize,
     pub stale: Vec<StaleRow>,
@@ -70,13 +76,24 @@ impl Overview {
         counts
     }
 
+    fn count_actions(&self, state: State) -> u64 {
+        let actions = self.actions.iter().filter(|row| row.state == state);
+        actions.count() as u64
+    }
+
+    fn waits_for_a_person(&self) -> bool {
+        self.count_actions(State::Stuck) > 0 || !self.open_breakers.is_empty()
+    }
+
     /// Critical before warning before unknown before good.
     pub(crate) fn verdict(&self) -> Verdict {
         match &self.nodes {
             NodeCounts { bad: 1.., .. } => Verdict::Critical,
             NodeCounts { suspect: 1.., .. } => Verdict::Warning,
+            _ if self.waits_for_a_person() => Verdict::Warning,
             NodeCounts { unknown: 1.., .. } | NodeCounts { good: 0, .. } => Verdict::Unknown,
-            _ if self.are_nodes_unknown || !self.silent.is_empty() => Verdict::Unknown,
+            _ if self.are_nodes_unknown || self.is_remediation_unknown => Verdict::Unknown,
+            _ if !self.silent.is_empty() => Verdict::Unknown,
             _ => Verdict::Good,
         }
     }
@@ -109,6 +126,18 @@ pub(crate) fn screen(view: &Overview, wide: bool, screen: &Screen) -> String {
         screen,
         |rows| claims(rows, wide, screen),
     );
+    section(
+        &mut text,
+        "actions",
+        &view.actions,
+        "actions -A",
+        screen,
+        |rows| actions::actions(rows, wide, screen),
+    );
+    if !view.open_breakers.is_empty() {
+        text.push_str(&format!("\n{}", heading("open breakers", screen)));
+        text.push_str(&actions::policies(&view.open_breakers, screen));
+    }
     section(
         &mut text,
         "filesystems of nodes",
@@ -180,6 +209,9 @@ fn head(view: &Overview, screen: &Screen) -> String {
     let some = [
         (view.drives_to_replace.len() as u64, "drive", " to replace"),
         (view.claims.len() as u64, "claim", " affected"),
+        (view.count_actions(State::Stuck), "action", " STUCK"),
+        (view.count_actions(State::Waiting), "action", " waiting"),
+        (view.open_breakers.len() as u64, "breaker", " open"),
         (view.stale_count, "stale mount", ""),
     ];
     let some = some.iter().filter(|(count, ..)| *count > 0);

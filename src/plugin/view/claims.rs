@@ -42,6 +42,8 @@ pub(crate) struct ClaimRow {
     pub since: Option<Timestamp>,
     /// What makes the row doubtful, or is not known.
     pub remark: String,
+    /// What the controller proposes or does for the claim; empty: nothing.
+    pub action: String,
     /// A volume of Kubernetes; otherwise a filesystem of the node itself.
     pub is_of_kubernetes: bool,
     pub report: Report,
@@ -127,6 +129,7 @@ fn row(base: &Base, node: &NodeView<'_>, entry: &VolumeEntry, named: &Named) -> 
         drives: drive_names(node, entry),
         since: entry.since.as_ref().map(|time| time.0),
         remark: String::new(),
+        action: String::new(),
         is_of_kubernetes: is_claimable(entry),
         report: node.report.clone(),
     };

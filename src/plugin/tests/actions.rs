@@ -1,0 +1,258 @@
+//! The states of an action, and what people are shown of it.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::cli::screen::Screen;
+use crate::cli::screen::tests::screen;
+use crate::plugin::objects::actions::{ActionRecord, PolicyRecord};
+use crate::plugin::render;
+use crate::plugin::view::actions::{ActionRow, State, action, actions, policy, short};
+
+pub(crate) fn time(text: &str) -> Timestamp {
+    text.parse().expect("a time")
+}
+
+/// An action that waits for approval, with other fields.
+pub(crate) fn record(spec: Value, status: Value) -> ActionRecord {
+    let mut object = json!({
+        "metadata": {"namespace": "shop", "name": "release-data-db-0-1", "creationTimestamp": "2026-03-01T11:30:00Z"},
+        "spec": {
+            "type": "Release", "policy": "default", "group": "app.kubernetes.io/instance=db",
+            "claim": {"name": "data-db-0", "uid": "c"}, "persistentVolume": {"name": "pv-1", "uid": "v"}, "pod": {"name": "db-0", "uid": "p"},
+            "node": {"name": "node-1", "uid": "n", "bootID": "b"}, "drive": {"id": "naa.1", "model": "ST4000", "serial": "ZDH1", "slot": "Slot 07"},
+            "finding": {"id": "f", "reason": "DriveOffline", "since": "2026-03-01T10:00:00Z"},
+            "evidence": ["the kernel has taken the drive offline", "scan of 2026-03-01T11:29:00Z: no answer"], "evidenceHash": "h1", "approval": "Pending",
+        },
+        "status": {"step": "Proposed", "blockedBy": "NotApproved", "steps": [{"time": "2026-03-01T11:30:00Z", "text": "proposed"}]},
+    });
+    for (part, more) in [("spec", spec), ("status", status)] {
+        for (key, value) in more.as_object().expect("an object") {
+            object[part][key] = value.clone();
+        }
+    }
+    ActionRecord::from(object)
+}
+
+fn approved(at: &str, hash: &str) -> Value {
+    json!({"approval": "Approved", "approvedBy": "jane", "approvedAt": at, "approvedHash": hash})
+}
+
+fn conditions(names: &[&str]) -> Value {
+    let all = names.iter().map(|name| json!({"type": name, "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-03-01T11:40:00Z"}));
+    json!({"conditions": all.collect::<Vec<_>>()})
+}
+
+/// The screen's now is 2026-03-01 12:00.
+fn row(spec: Value, status: Value) -> ActionRow {
+    action(&record(spec, status), screen(None).now)
+}
+
+#[test]
+fn a_state_is_that_of_the_conditions_before_that_of_the_approval() {
+    let good = || approved("2026-03-01T11:10:00Z", "h1");
+    let none = || json!({});
+    for (spec, status, state) in [
+        (none(), none(), State::Waiting),
+        (good(), none(), State::Approved),
+        (good(), conditions(&["Confirmed"]), State::Running),
+        (
+            good(),
+            conditions(&["Confirmed", "Prepared"]),
+            State::Running,
+        ),
+        // Taken back before the claim was deleted.
+        (none(), conditions(&["Confirmed"]), State::Waiting),
+        // Beyond the point of no return the age of the approval decides nothing.
+        (
+            approved("2026-03-01T09:00:00Z", "h1"),
+            conditions(&["ClaimDeleted"]),
+            State::Running,
+        ),
+        (
+            good(),
+            conditions(&["ClaimDeleted", "PodEvicted", "Stuck"]),
+            State::Stuck,
+        ),
+        (
+            good(),
+            conditions(&["ClaimDeleted", "Replaced"]),
+            State::Replaced,
+        ),
+        (none(), conditions(&["Aborted"]), State::Aborted),
+        (
+            json!({"approval": "Rejected", "approvedBy": "jane"}),
+            none(),
+            State::Rejected,
+        ),
+        (json!({"claim": "unreadable"}), none(), State::Unknown),
+        (json!({"approval": "Delegated"}), none(), State::Unknown),
+    ] {
+        assert_eq!(
+            row(spec.clone(), status.clone()).state,
+            state,
+            "{spec} {status}"
+        );
+    }
+    let ended = json!({"conditions": [{"type": "Stuck", "status": "False", "reason": "R", "message": "m", "lastTransitionTime": "2026-03-01T11:40:00Z"}]});
+    assert_eq!(row(good(), ended).state, State::Approved);
+}
+
+#[test]
+fn an_approval_is_valid_for_one_hour_and_for_one_evidence() {
+    let state = |at: &str, hash: &str, present: &str| {
+        row(approved(at, hash), json!({"evidenceHash": present})).state
+    };
+    assert_eq!(state("2026-03-01T11:00:01Z", "h1", ""), State::Approved);
+    assert_eq!(
+        state("2026-03-01T11:00:00Z", "h1", ""),
+        State::ApprovalInvalid
+    );
+    assert_eq!(
+        state("2026-03-01T11:30:00Z", "h1", "h2"),
+        State::ApprovalInvalid
+    );
+    assert_eq!(state("2026-03-01T11:30:00Z", "h2", "h2"), State::Approved);
+    let mut timeless = approved("2026-03-01T11:30:00Z", "h1");
+    timeless["approvedAt"] = Value::Null;
+    assert_eq!(row(timeless, json!({})).state, State::ApprovalInvalid);
+}
+
+#[test]
+fn an_approved_action_says_what_the_controller_says_of_it() {
+    let unconfirmed = json!({"blockedBy": "", "conditions": [{"type": "Confirmed", "status": "False", "reason": "NotCarriedOut", "message": "By hand: kubectl patch pv pv-1", "lastTransitionTime": "2026-03-01T11:40:00Z"}]});
+    let row = row(approved("2026-03-01T11:30:00Z", "h1"), unconfirmed);
+    assert_eq!(row.state, State::Approved);
+    let text = render::actions::legend(std::slice::from_ref(&row), &screen(None));
+    assert!(
+        text.contains("approved: By hand: kubectl patch pv pv-1"),
+        "{text}"
+    );
+    assert!(
+        render::actions::action(&row, &screen(None)).contains("By hand: kubectl patch pv pv-1")
+    );
+}
+
+#[test]
+fn waiting_actions_come_first_and_ended_ones_last() {
+    let records = [
+        record(json!({}), conditions(&["Aborted"])),
+        record(json!({}), conditions(&["Stuck"])),
+        record(json!({}), json!({})),
+        record(approved("2026-03-01T11:30:00Z", "h1"), json!({})),
+    ];
+    let states: Vec<State> = actions(&records, screen(None).now)
+        .iter()
+        .map(|it| it.state)
+        .collect();
+    assert_eq!(
+        states,
+        [
+            State::Waiting,
+            State::Stuck,
+            State::Approved,
+            State::Aborted
+        ]
+    );
+}
+
+#[test]
+fn an_action_is_shown_with_its_evidence_and_what_an_approval_starts() {
+    let wide = Screen {
+        width: Some(100),
+        ..screen(None)
+    };
+    insta::assert_snapshot!(render::actions::action(
+        &row(json!({}), json!({"blockedBy": "GroupNotReady"})),
+        &wide
+    ));
+}
+
+#[test]
+fn a_list_explains_each_gate_once_and_says_who_is_stuck() {
+    let held = || json!({"blockedBy": "GroupNotReady"});
+    let rows = [
+        row(json!({}), held()),
+        row(json!({}), held()),
+        row(json!({}), json!({"blockedBy": "Mood"})),
+        row(json!({}), conditions(&["Stuck"])),
+    ];
+    let text = render::actions::legend(&rows, &screen(None));
+    assert_eq!(
+        text.matches("GroupNotReady: Fewer members").count(),
+        1,
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "Mood: The controller has a gate that this version of the plugin does not know."
+        ),
+        "{text}"
+    );
+    assert!(text.contains(": STUCK: m"), "{text}");
+    assert!(!text.contains("NotApproved"), "{text}");
+}
+
+#[test]
+fn the_claim_has_what_holds_its_action_back() {
+    let word = |spec, status| short(&row(spec, status));
+    let good = || approved("2026-03-01T11:30:00Z", "h1");
+    assert_eq!(word(json!({}), json!({})), "release waits for approval");
+    assert_eq!(
+        word(json!({}), json!({"blockedBy": "GroupNotReady"})),
+        "release held by GroupNotReady"
+    );
+    assert_eq!(
+        word(good(), json!({"blockedBy": "BudgetUsed"})),
+        "release approved, held by BudgetUsed"
+    );
+    assert_eq!(
+        word(
+            good(),
+            json!({"blockedBy": "", "step": "Prepared", "conditions": conditions(&["Prepared"])["conditions"]})
+        ),
+        "release under way: Prepared"
+    );
+    assert_eq!(word(good(), conditions(&["Stuck"])), "release STUCK");
+}
+
+#[test]
+fn a_policy_says_what_it_would_do_and_never_more_than_was_judged() {
+    let policy_of = |generation: i64, status: Value| {
+        let object = json!({"metadata": {"name": "default", "generation": generation}, "spec": {"mode": "Observe"}, "status": status});
+        let row = policy(&PolicyRecord::from(object));
+        render::actions::policies(&[row], &screen(None))
+    };
+    let judged = || json!({"observedGeneration": 2, "wouldAct": 1, "blocked": [{"gate": "GroupNotReady", "count": 2}]});
+    assert_eq!(
+        policy_of(2, judged()),
+        "policy default (Observe); would release 1 claim; held back: GroupNotReady 2\n"
+    );
+    assert_eq!(
+        policy_of(3, judged()),
+        "policy default (Observe); the controller has not judged its last change yet\n"
+    );
+    assert_eq!(
+        policy_of(1, json!({})),
+        "policy default (Observe); the controller has not judged it yet (duty `release`)\n"
+    );
+    assert!(policy_of(1, json!({"wouldAct": "many"})).contains("this version cannot read it"));
+}
+
+#[test]
+fn text_of_nodes_and_people_does_not_control_the_terminal() {
+    let evil = "\u{1b}[2J\u{202e}x\nsecond";
+    let spec = json!({"evidence": [evil], "drive": {"id": evil, "model": evil, "serial": evil, "slot": evil}, "approvedBy": evil, "approvedAt": "2026-03-01T11:30:00Z"});
+    let status = json!({"steps": [{"time": "2026-03-01T11:30:00Z", "text": evil}], "blockedBy": evil, "step": evil});
+    let row = row(spec, status);
+    for text in [
+        render::actions::action(&row, &screen(None)),
+        render::actions::actions(std::slice::from_ref(&row), true, &screen(None)),
+        render::actions::legend(&[row], &screen(None)),
+    ] {
+        assert!(
+            !text.contains('\u{1b}') && !text.contains('\u{202e}') && !text.contains("\nsecond"),
+            "{text}"
+        );
+    }
+}
