@@ -318,8 +318,9 @@ impl Breaker {
     fn many_drives(&self, view: &View, limits: &BreakerLimits) -> Option<(Opener, String)> {
         let drives: u64 = view
             .reports
-            .values()
-            .filter_map(|report| report.status.as_ref())
+            .iter()
+            .filter(|(name, _)| view.nodes.contains_key(*name))
+            .filter_map(|(_, report)| report.status.as_ref())
             .map(|status| u64::from(status.counts.drives))
             .sum();
         let bad = self.new_bad.len() as u64;

@@ -8,8 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::cluster::storage_action::{
     ABORTED, CLAIM_DELETED, CONFIRMED, STUCK, StorageActionSpec, StorageActionStatus,
 };
-use crate::cluster::storage_policy::DailyBudget;
-use crate::fleet::model::release::check::{ActionState, Case};
+use crate::cluster::storage_policy::{Budget, DailyBudget};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -65,25 +64,24 @@ pub(crate) fn per_day(budget: &DailyBudget, nodes: u32) -> u32 {
         .max(u32::try_from(share).unwrap_or(u32::MAX))
 }
 
-pub(crate) fn refusal(case: &Case<'_>, action: &ActionState, now: Timestamp) -> Option<String> {
-    let budget = &case.policy.spec.budget;
-    let actions = match case.fleet.actions.as_ref() {
-        Ok(actions) => actions,
-        Err(why) => return Some(format!("the actions could not be read: {why}")),
-    };
-    let others: Vec<&ActionSummary> = actions
-        .iter()
-        .filter(|it| (&it.namespace, &it.name) != (&action.namespace, &action.name))
-        .collect();
+/// Why `own` may not begin, or go on, beside the others.
+pub(crate) fn refusal(
+    budget: &Budget,
+    nodes: u32,
+    actions: &[ActionSummary],
+    own: &ActionSummary,
+    now: Timestamp,
+) -> Option<String> {
     let count = |filter: &dyn Fn(&ActionSummary) -> bool| {
-        let count = others.iter().filter(|it| filter(it)).count();
-        u32::try_from(count).unwrap_or(u32::MAX)
+        let others = actions
+            .iter()
+            .filter(|it| (&it.namespace, &it.name) != (&own.namespace, &own.name));
+        u32::try_from(others.filter(|it| filter(it)).count()).unwrap_or(u32::MAX)
     };
     let under_way = count(&ActionSummary::is_under_way);
-    let of_group = count(&|it| {
-        it.is_under_way() && it.namespace == action.namespace && it.group == action.spec.group
-    });
-    let of_node = count(&|it| it.is_under_way() && it.node == action.spec.node.name);
+    let of_group =
+        count(&|it| it.is_under_way() && it.namespace == own.namespace && it.group == own.group);
+    let of_node = count(&|it| it.is_under_way() && it.node == own.node);
     let of_day = count(&|it| {
         !it.changed_nothing
             && it
@@ -94,11 +92,7 @@ pub(crate) fn refusal(case: &Case<'_>, action: &ActionState, now: Timestamp) -> 
         (under_way, budget.in_flight, "in the cluster"),
         (of_group, budget.per_group, "in the group"),
         (of_node, budget.per_node, "on the node"),
-        (
-            of_day,
-            per_day(&budget.per_day, case.fleet.nodes),
-            "within 24 hours",
-        ),
+        (of_day, per_day(&budget.per_day, nodes), "within 24 hours"),
     ]
     .into_iter()
     .find(|(used, limit, _)| used >= limit)

@@ -242,9 +242,11 @@ fn of_entry(
     status: &NodeStorageStatus,
     entry: &VolumeEntry,
 ) -> Option<Candidate> {
-    let drive = status.drives.iter().find(|drive| {
+    let dead = status.drives.iter().filter(|drive| {
         REASONS.contains(&drive.reason.as_str()) && entry.drive_ids.contains(&drive.id)
-    })?;
+    });
+    // Of several the same one each time: another one would be another case.
+    let drive = dead.min_by_key(|drive| &drive.id)?;
     let mut conditions = entry.health_conditions.iter();
     Some(Candidate {
         node: node.to_owned(),

@@ -342,7 +342,7 @@ fn of_action(gate: Gate, case: &Case<'_>, action: &ActionState, now: Now) -> Opt
             (!is_same).then(|| "the evidence changed after the approval".to_owned())
         }
         Gate::ApprovalExpired if is_approved => approval_expired(spec, case.limits, now),
-        Gate::BudgetUsed => budget::refusal(case, action, now.wall),
+        Gate::BudgetUsed => budget_used(case, action, now.wall),
         Gate::LeaseShort => match case.fleet.lease_left {
             Some(left) if left >= case.limits.lease_left => None,
             Some(left) => Some(format!("the lease ends in {} s", left.as_secs())),
@@ -367,6 +367,17 @@ fn of_action(gate: Gate, case: &Case<'_>, action: &ActionState, now: Now) -> Opt
         }
         _ => None,
     }
+}
+
+fn budget_used(case: &Case<'_>, action: &ActionState, now: Timestamp) -> Option<String> {
+    let actions = match case.fleet.actions.as_ref() {
+        Ok(actions) => actions,
+        Err(why) => return Some(format!("the actions could not be read: {why}")),
+    };
+    let (spec, status) = (&action.spec, &action.status);
+    let own = ActionSummary::new(&action.namespace, &action.name, spec, status);
+    let budget = &case.policy.spec.budget;
+    budget::refusal(budget, case.fleet.nodes, actions, &own, now)
 }
 
 fn approval_expired(spec: &StorageActionSpec, limits: &Limits, now: Now) -> Option<String> {

@@ -1,5 +1,6 @@
 mod breaker;
 mod candidates;
+mod evidence;
 mod gates;
 mod steps;
 

@@ -110,6 +110,24 @@ fn a_volume_on_an_offline_drive_of_its_own_node_makes_its_claim_a_candidate() {
 }
 
 #[test]
+fn of_two_dead_drives_below_a_volume_the_same_one_makes_the_case_each_time() {
+    let mut view = view();
+    let status = broken_mut(&mut view);
+    let mut second = status.drives[0].clone();
+    second.id = "naa.0000000000000001".into();
+    second.reason = "DriveMissing".into();
+    status.volumes[0].drive_ids.push(second.id.clone());
+    status.drives.push(second);
+    let mut timers = Timers::default();
+    let first = timers.observe(&view, at(0)).remove(0);
+    assert_eq!(first.drive.id, "naa.0000000000000001");
+    broken_mut(&mut view).drives.reverse();
+    let after = timers.observe(&view, at(60)).remove(0);
+    assert_eq!(after.drive.id, first.drive.id);
+    assert_eq!(after.held_since, Some(at(0)));
+}
+
+#[test]
 fn nothing_else_makes_one() {
     type Change = fn(&mut View);
     let changes: &[Change] = &[

@@ -6,8 +6,7 @@ use crate::cluster::storage_action::{CONFIRMED, STUCK, StorageActionStatus};
 use crate::cluster::storage_policy::PolicyReason;
 use crate::fleet::model::release::breaker::{Open, Opener};
 use crate::fleet::model::release::budget::{ActionSummary, per_day};
-use crate::fleet::model::release::evidence::lines;
-use crate::fleet::model::release::proposal::{evidence_update, tally};
+use crate::fleet::model::release::proposal::tally;
 
 fn open(opener: Opener) -> BreakerState {
     BreakerState {
@@ -398,19 +397,6 @@ fn a_contradiction_ends_an_action_and_a_shortage_only_holds_it() {
 }
 
 #[test]
-fn people_read_which_drive_which_volume_and_what_would_take_over() {
-    let world = World::unproposed();
-    insta::assert_snapshot!(lines(&candidate(), &world.evidence).join("\n"), @r"
-    node a reports DriveOffline of drive naa.5000c500a1b2c3d4 (model M, serial S, slot 3) since 2027-01-15T07:10:00Z
-    volume pv1 of claim shop/data-db-1 is inaccessible, and has no redundancy: true
-    pod db-1 on node a is not Ready
-    StatefulSet db wants 3 replicas and declares rejoins about empty members
-    other members of app.kubernetes.io/instance=db that are Ready on good drives: db-0, db-2
-    nodes with room for the new volume: b
-    ");
-}
-
-#[test]
 fn the_counts_of_a_policy_name_the_first_gate() {
     let mut suspended = World::unproposed();
     suspended.policy.spec.suspended = true;
@@ -427,37 +413,6 @@ fn the_counts_of_a_policy_name_the_first_gate() {
         .map(|it| (it.gate.as_str(), it.count))
         .collect();
     assert_eq!(blocked, [("PolicySuspended", 2)]);
-}
-
-#[test]
-fn a_proposal_names_the_objects_by_uid_and_the_same_case_has_the_same_name() {
-    let world = World::unproposed();
-    let first = proposal("default", &candidate(), &world.evidence).expect("all is known");
-    let again = proposal("other", &candidate(), &world.evidence).expect("all is known");
-    assert_eq!(first.name, again.name);
-    assert!(
-        first.name.starts_with("release-data-db-1-"),
-        "{}",
-        first.name
-    );
-    let after_boot = Candidate {
-        boot_id: "later".into(),
-        ..candidate()
-    };
-    let other = proposal("default", &after_boot, &world.evidence).expect("all is known");
-    assert_ne!(first.name, other.name);
-    let unread = Evidence {
-        volume: Reading::default(),
-        ..evidence()
-    };
-    assert_eq!(proposal("default", &candidate(), &unread), None);
-    let mut action = ActionState {
-        spec: first.spec,
-        ..ActionState::default()
-    };
-    assert_eq!(evidence_update(&action, &candidate(), &evidence()), None);
-    action.status.evidence_hash = "older".into();
-    assert!(evidence_update(&action, &candidate(), &evidence()).is_some());
 }
 
 /// Forgets the readings whose bits are set.
@@ -510,64 +465,10 @@ proptest! {
     }
 
     #[test]
-    fn neither_order_nor_times_nor_health_of_others_change_the_hash(
-        claims in Just(vec![0, 1]).prop_shuffle(),
-        seconds in -1_000_000..1_000_000_i64,
-        is_ready in any::<bool>(),
-        rooms in proptest::collection::vec("[a-z]{1,8}", 0..4),
-    ) {
-        let mut world = World::unproposed();
-        let before = hash(&candidate(), &world.evidence);
-        let all = read(&mut world.evidence.other_claims).clone();
-        world.evidence.other_claims = Reading::Read(claims.iter().map(|&at| all[at].clone()).collect());
-        world.candidate().since = Some(wall(seconds));
-        world.candidate().held_since = None;
-        world.candidate().daemon_version = "2".into();
-        world.group().peers[0].is_ready = is_ready;
-        world.group().peers.reverse();
-        world.evidence.room = Reading::Read(rooms);
-        let candidate = world.candidate().clone();
-        prop_assert_eq!(hash(&candidate, &world.evidence), before);
-    }
-
-    #[test]
     fn an_approval_is_valid_for_one_hour(seconds in -10_000..10_000_i64) {
         let mut world = World::approved();
         world.action().spec.approved_at = Some(Time(wall(seconds)));
         let is_valid = (-3599..=120).contains(&seconds);
         prop_assert_eq!(world.gates().is_empty(), is_valid);
     }
-}
-
-#[test]
-fn another_object_another_boot_or_another_declaration_changes_the_hash() {
-    let before = hash(&candidate(), &evidence()).expect("all is read");
-    type Break = fn(&mut World);
-    let changes: &[Break] = &[
-        |it| it.pod().uid = "new".into(),
-        |it| it.candidate().claim.uid = "new".into(),
-        |it| it.candidate().volume = "new".into(),
-        |it| it.candidate().node_uid = "new".into(),
-        |it| it.candidate().boot_id = "new".into(),
-        |it| it.candidate().machine_id = "new".into(),
-        |it| it.candidate().drive.id = "new".into(),
-        |it| it.candidate().reason = "DriveMissing".into(),
-        |it| it.candidate().is_inaccessible = false,
-        |it| it.candidate().is_redundant = true,
-        |it| it.set().uid = "new".into(),
-        |it| it.set().empty_member = Some("rejoins-any".into()),
-        |it| it.group().name = "new".into(),
-        |it| read(&mut it.evidence.other_claims)[0].name = "new".into(),
-    ];
-    for (at, change) in changes.iter().enumerate() {
-        let mut world = World::unproposed();
-        change(&mut world);
-        let candidate = world.candidate().clone();
-        assert_ne!(
-            hash(&candidate, &world.evidence).as_ref(),
-            Some(&before),
-            "change {at}"
-        );
-    }
-    assert_eq!(before.len(), 32);
 }
