@@ -39,7 +39,7 @@ const BLOCKING_THREADS: usize = 8;
 
 /// Runs the daemon until it ends.
 pub fn main(options: Options) -> ExitCode {
-    if options.man {
+    if options.program.man {
         return print_man_page();
     }
     let config = match crate::config::load(options.config.as_deref()) {
@@ -49,7 +49,7 @@ pub fn main(options: Options) -> ExitCode {
     if options.check_config {
         return print_settings(&options, &config);
     }
-    let logging = match logging::init(options.log_format, level(config.log.level)) {
+    let logging = match logging::init(options.program.log_format, level(config.log.level)) {
         Ok(logging) => logging,
         Err(error) => return fail(FAILED, &with_causes(&error)),
     };

@@ -14,7 +14,9 @@ pub mod storage_action;
 pub mod storage_policy;
 
 #[cfg(feature = "fleet")]
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+};
 #[cfg(feature = "fleet")]
 use kube::CustomResourceExt;
 
@@ -33,8 +35,28 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         storage_policy::StoragePolicy::crd(),
     ];
     for definition in &mut definitions {
+        for version in &mut definition.spec.versions {
+            let schema = version.schema.as_mut();
+            if let Some(schema) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+                remove_unsigned_formats(schema);
+            }
+        }
         definition.metadata.annotations =
             Some([("helm.sh/resource-policy".to_owned(), "keep".to_owned())].into());
     }
     definitions
+}
+
+/// The API server knows no format of unsigned numbers, and warns of it at each apply. That a number
+/// is not negative is its `minimum`.
+#[cfg(feature = "fleet")]
+fn remove_unsigned_formats(schema: &mut JSONSchemaProps) {
+    let is_unsigned = |format: &String| format.starts_with("uint");
+    schema.format = schema.format.take().filter(|format| !is_unsigned(format));
+    for property in schema.properties.iter_mut().flat_map(|it| it.values_mut()) {
+        remove_unsigned_formats(property);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        remove_unsigned_formats(items);
+    }
 }

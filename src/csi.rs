@@ -33,10 +33,8 @@ mod withdrawal;
 
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::CommandFactory;
-use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::csi::driver_mode::DriverModeError;
@@ -49,6 +47,7 @@ use crate::csi::withdraw_command::WithdrawError;
 use crate::logging;
 use crate::manual::SHIM;
 use crate::model::causes::with_causes;
+use crate::program::{ProgramError, Termination, run_on_one_thread};
 
 /// Generated from proto/csi/v1: names and numbers of CSI 1.13, and those of 1.12 that 1.13 removed.
 pub mod wire {
@@ -80,10 +79,8 @@ const EXIT_USAGE: u8 = 2;
 
 #[derive(Debug, thiserror::Error)]
 enum RunError {
-    #[error("starting the runtime")]
-    Runtime(#[source] std::io::Error),
-    #[error("listening for signals")]
-    Signal(#[source] std::io::Error),
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     #[error("--mode {0:?} without its flags")]
     Flags(Mode),
     #[error("determining the node id")]
@@ -102,7 +99,7 @@ enum RunError {
 
 /// Runs the shim.
 pub fn main(options: Options) -> ExitCode {
-    if options.man {
+    if options.program.man {
         return print_man_page();
     }
     let options = match options.validated() {
@@ -112,7 +109,7 @@ pub fn main(options: Options) -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    let logging = match logging::init(options.log_format, LevelFilter::INFO) {
+    let logging = match logging::init(options.program.log_format, LevelFilter::INFO) {
         Ok(logging) => logging,
         Err(error) => {
             eprintln!("diskvitals-csi: {}", with_causes(&error));
@@ -120,18 +117,8 @@ pub fn main(options: Options) -> ExitCode {
         }
     };
     // One thread is enough: there are few callers, and nothing here blocks.
-    let ended = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => {
-            let ended = runtime.block_on(run(options));
-            // Connections that did not end within their time limit are closed.
-            runtime.shutdown_timeout(Duration::ZERO);
-            ended
-        }
-        Err(error) => Err(RunError::Runtime(error)),
-    };
+    // Connections that did not end within their time limit are closed.
+    let ended = run_on_one_thread(run(options));
     let status = match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(RunError::Withdraw(error)) => {
@@ -161,15 +148,7 @@ fn print_man_page() -> ExitCode {
 }
 
 async fn run(options: Options) -> Result<(), RunError> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signal)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signal)?;
-    let stop = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping");
-    };
+    let stop = Termination::new()?.requested();
     if let Some(Command::Withdraw(command)) = &options.command {
         return tokio::select! {
             withdrawn = withdraw_command::run(command) => Ok(withdrawn?),

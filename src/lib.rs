@@ -44,6 +44,7 @@ pub mod model;
 pub mod notifier;
 #[cfg(feature = "fleet")]
 pub mod plugin;
+pub mod program;
 pub mod provision;
 pub mod source;
 pub mod state;

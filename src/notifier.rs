@@ -43,7 +43,7 @@ const USAGE: u8 = 2;
 
 /// Runs `diskvitals-notify`.
 pub fn main(options: Options) -> ExitCode {
-    if options.man {
+    if options.program.man {
         let page = NOTIFY.man(Options::command());
         return print(page);
     }
@@ -106,7 +106,7 @@ pub fn main(options: Options) -> ExitCode {
 }
 
 fn serve(runtime: &tokio::runtime::Runtime, options: Options, config: Config) -> ExitCode {
-    let logging = match logging::init(options.log_format, LevelFilter::INFO) {
+    let logging = match logging::init(options.program.log_format, LevelFilter::INFO) {
         Ok(logging) => logging,
         Err(error) => return fail(FAILED, &with_causes(&error)),
     };

@@ -160,6 +160,7 @@ fn show(at: usize, disk: Disk) -> FakeDisks {
     ];
     page.extend_from_slice(serial.as_bytes());
     std::fs::write(device.join("vpd_pg80"), page).expect("its serial number");
+    in_enclosure(&device, &slot(at));
     let block = device.join("block").join(&name);
     as_block(&block, &disk);
     symlink("../..", block.join("device")).expect("a link");
@@ -168,6 +169,31 @@ fn show(at: usize, disk: Disk) -> FakeDisks {
         disk,
         name: format!("/dev/{name}"),
         ata,
+    }
+}
+
+/// The name of the slot of this disk.
+pub fn slot(at: usize) -> String {
+    format!("Slot {at:02}")
+}
+
+/// As the kernel's enclosure driver shows a disk in a slot.
+fn in_enclosure(device: &Path, slot: &str) {
+    let component = Path::new(COVERED).join("enclosure/lab").join(slot);
+    std::fs::create_dir_all(&component).expect("a folder");
+    put(
+        &component.parent().expect("the enclosure").join("id"),
+        "0x5000ccab02000f7f",
+    );
+    let target = Path::new("../../../../enclosure/lab").join(slot);
+    symlink(target, device.join(format!("enclosure_device:{slot}"))).expect("a link");
+}
+
+impl FakeDisks {
+    /// State of the SCSI device: `running`, `offline`.
+    pub fn set_state(&self, state: &str) {
+        let block = Path::new(CLASS).join(self.name.trim_start_matches("/dev/"));
+        put(&block.join("device/state"), state);
     }
 }
 

@@ -4,16 +4,21 @@ use serde_json::{Value, json};
 
 use crate::claims::{As, DRIVER, claim, is_running, pod, volume_health};
 use crate::cluster::{NODE, SOON, TIME_LIMIT, apply, get, kubectl, until};
+use crate::fake_disks::slot;
 use crate::fixture::{CLASS, Fixture, NAMESPACE};
 use crate::support::tools::mount_device;
 
 /// Status and reason of `StorageHealthy`.
 pub fn condition() -> Option<(String, String)> {
+    condition_of("StorageHealthy")
+}
+
+fn condition_of(name: &str) -> Option<(String, String)> {
     let node = get(&format!("node/{NODE}"))?;
     let of_ours = node["status"]["conditions"]
         .as_array()?
         .iter()
-        .find(|condition| condition["type"] == "StorageHealthy")?
+        .find(|condition| condition["type"] == name)?
         .clone();
     Some((
         of_ours["status"].as_str()?.to_owned(),
@@ -267,6 +272,64 @@ fn a_failing_drive_is_in_the_nodes_storage_with_its_serial_and_volume_until_it_i
         status(|it| {
             it["health"] == "Good" && it["drives"] == json!([]) && it["volumes"] == json!([])
         })
+    });
+    fixture.end();
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn a_node_has_storage_failed_while_the_drives_of_its_volumes_are_offline_and_names_their_slots() {
+    let mut fixture = Fixture::new();
+    let drives = fixture.sata(2, 2048);
+    fixture.pool_on(&drives[0].disk);
+    let folder = fixture.path("local");
+    std::fs::create_dir(&folder).expect("a folder");
+    mount_device(&drives[1].disk.device, "ext4", &folder, "");
+    fixture.install(&json!({"report": {"storage": true, "storageFailed": true}}));
+    let mut objects = vec![
+        claim("a", CLASS, "64Mi", As::Filesystem),
+        pod("a", &["a"], As::Filesystem),
+        pod("b", &["b"], As::Filesystem),
+    ];
+    objects.extend(local("b", &folder));
+    apply(&objects);
+    for name in ["a", "b"] {
+        until("the pods run", TIME_LIMIT, || {
+            is_running(name).then_some(())
+        });
+    }
+    let failed = |expected: (&str, &str)| {
+        until(
+            &format!("StorageFailed is {expected:?}"),
+            TIME_LIMIT,
+            || {
+                let (status, reason) = condition_of("StorageFailed")?;
+                ((status.as_str(), reason.as_str()) == expected).then_some(())
+            },
+        );
+    };
+    failed(("False", "StorageUsable"));
+
+    drives.iter().for_each(|drive| drive.set_state("offline"));
+    failed(("True", "DrivesUnreachable"));
+    let bad = until("both drives are listed", SOON, || {
+        let status = get(&format!("nodestorage/{NODE}"))?["status"].clone();
+        (status["counts"]["bad"] == 2).then_some(status)
+    });
+    let listed = bad["drives"].as_array().expect("a list");
+    let mut slots: Vec<&str> = listed
+        .iter()
+        .filter(|drive| drive["reason"] == "DriveOffline")
+        .map(|drive| drive["slot"].as_str().unwrap_or("none"))
+        .collect();
+    slots.sort_unstable();
+    assert_eq!(slots, [slot(0), slot(1)], "{bad:#}");
+
+    drives.iter().for_each(|drive| drive.set_state("running"));
+    failed(("False", "StorageUsable"));
+    until("the lists are empty again", SOON, || {
+        let status = get(&format!("nodestorage/{NODE}"))?["status"].clone();
+        (status["health"] == "Good" && status["drives"] == json!([])).then_some(())
     });
     fixture.end();
 }

@@ -9,9 +9,9 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::app::watchdog::MIN_TIMEOUT;
 use crate::config::listen::Address;
-use crate::logging::LogFormat;
 use crate::manual::DAEMON;
 use crate::model::duration;
+use crate::program::ProgramOptions;
 
 /// Monitors the health of this node's drives, filesystems and volumes, and serves it on a unix
 /// socket.
@@ -75,13 +75,8 @@ pub struct Options {
     #[arg(long)]
     pub check_config: bool,
 
-    /// How to log, on standard error or to journald
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
-    pub log_format: LogFormat,
-
-    /// Print this program's man page and exit
-    #[arg(long, hide = true)]
-    pub man: bool,
+    #[command(flatten)]
+    pub program: ProgramOptions,
 }
 
 impl Options {

@@ -187,6 +187,8 @@ pub struct DriveEntry {
     /// Kernel name at the time of the report.
     pub name: String,
     pub model: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub firmware: String,
     pub serial: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub enclosure: String,

@@ -8,9 +8,9 @@ use std::str::FromStr;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::logging::LogFormat;
 use crate::manual::SHIM;
 use crate::model::naming;
+use crate::program::ProgramOptions;
 
 /// sun_path has 108 bytes, including the terminating zero (unix(7)).
 const MAX_SOCKET_PATH_LEN: usize = 107;
@@ -130,13 +130,8 @@ pub struct Options {
     #[arg(long)]
     pub withdraw: bool,
 
-    /// Log format, on standard error or to journald
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
-    pub log_format: LogFormat,
-
-    /// Print this program's man page and exit
-    #[arg(long, hide = true)]
-    pub man: bool,
+    #[command(flatten)]
+    pub program: ProgramOptions,
 
     #[command(subcommand)]
     pub command: Option<Command>,

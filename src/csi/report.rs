@@ -19,7 +19,7 @@ mod node_condition;
 mod node_snapshot;
 mod node_storage;
 mod queue;
-mod retry_delay;
+pub(crate) mod retry_delay;
 mod storage_publisher;
 pub(crate) mod token_bucket;
 mod transitions;
@@ -38,7 +38,7 @@ use crate::csi::agent::new_agent;
 use crate::csi::report::node_condition::{NodeConditionKind, STORAGE_FAILED, STORAGE_HEALTHY};
 use crate::csi::report::node_snapshot::NodeSnapshot;
 
-pub use crate::csi::report::api::{ApiServer, ApiSetupError, Config};
+pub use crate::csi::report::api::{ApiServer, ApiSetupError, Config, client_of};
 
 /// Which objects are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,37 +4,31 @@
 //! call has a time limit; a write names the uid that it is meant for and never forces.
 
 mod reduce;
+mod watch;
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Node as KubeNode, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::events::v1::Event as KubeEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
-use kube::ResourceExt;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
     Preconditions,
 };
-use kube::runtime::watcher::{Config, Event as WatchEvent};
-use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio_stream::StreamExt;
 
 use crate::cluster::node_storage::NodeStorage;
-use crate::csi::report::api::{
-    ApiError, ApiSetupError, CallError, already_exists, classify_error, with_timeout,
-};
+use crate::csi::report::api::{ApiError, CallError, already_exists, classify_error, with_timeout};
 use crate::csi::report::event::Event;
+use crate::fleet::api::watch::Watch;
 use crate::fleet::lease::LeaseRecord;
 use crate::fleet::model::claims::{Condition, Entry};
 use crate::fleet::model::retention::Expired;
 use crate::fleet::model::{Claim, Node, Report, Volume};
-use crate::model::causes::with_causes;
+use crate::fleet::timing::Timing;
 
 /// Owner of the fields of `healthStatus` (server-side apply).
 pub(crate) const FIELD_MANAGER: &str = "diskvitals-fleet";
@@ -81,61 +75,49 @@ pub(crate) enum ClaimWrite {
 
 pub(crate) struct Api {
     client: kube::Client,
-    server: String,
-    namespace: String,
-    timeout: Duration,
+    timing: Timing,
 }
 
 impl Api {
-    /// In a pod by its service account, elsewhere by KUBECONFIG.
-    pub(crate) async fn infer(timeout: Duration) -> Result<Api, ApiSetupError> {
-        let mut config = kube::Config::infer()
-            .await
-            .map_err(|error| ApiSetupError::Config(Box::new(error)))?;
-        // The owner decides on retries.
-        config.default_retry = false;
-        config.connect_timeout = Some(timeout);
-        let (server, namespace) = (
-            config.cluster_url.to_string(),
-            config.default_namespace.clone(),
-        );
-        let client = kube::Client::try_from(config)
-            .map_err(|error| ApiSetupError::Client(Box::new(error)))?;
-        Ok(Api {
-            client,
-            server,
-            namespace,
-            timeout,
-        })
+    pub(crate) fn new(client: kube::Client, timing: Timing) -> Api {
+        Api { client, timing }
     }
 
-    pub(crate) fn server(&self) -> &str {
-        &self.server
+    pub(crate) async fn watch_nodes(&self, into: &mpsc::Sender<ClusterChange>) {
+        let watch = Watch {
+            objects: kube::Api::<KubeNode>::all(self.client.clone()),
+            what: "nodes",
+            reduce: reduce::node,
+            wrap: ClusterChange::Node,
+        };
+        watch.follow(&self.timing, into).await;
     }
 
-    /// The namespace of the pod, or of the kubeconfig.
-    pub(crate) fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    pub(crate) async fn watch_nodes(&self, into: mpsc::Sender<ClusterChange>) {
-        let nodes = kube::Api::<KubeNode>::all(self.client.clone());
-        follow(nodes, "nodes", reduce::node, ClusterChange::Node, into).await;
-    }
-
-    pub(crate) async fn watch_volumes(&self, into: mpsc::Sender<ClusterChange>) {
-        let volumes = kube::Api::<PersistentVolume>::all(self.client.clone());
-        let what = "persistentvolumes";
-        follow(volumes, what, reduce::volume, ClusterChange::Volume, into).await;
+    pub(crate) async fn watch_volumes(&self, into: &mpsc::Sender<ClusterChange>) {
+        let watch = Watch {
+            objects: kube::Api::<PersistentVolume>::all(self.client.clone()),
+            what: "persistentvolumes",
+            reduce: reduce::volume,
+            wrap: ClusterChange::Volume,
+        };
+        watch.follow(&self.timing, into).await;
     }
 
     /// As untyped objects: one that a person or a newer version wrote in another form must not hide
     /// all others.
-    pub(crate) async fn watch_reports(&self, into: mpsc::Sender<ClusterChange>) {
+    pub(crate) async fn watch_reports(&self, into: &mpsc::Sender<ClusterChange>) {
         let resource = ApiResource::erase::<NodeStorage>(&());
-        let reports = kube::Api::<DynamicObject>::all_with(self.client.clone(), &resource);
-        let what = "nodestorages";
-        follow(reports, what, reduce::report, ClusterChange::Report, into).await;
+        let watch = Watch {
+            objects: kube::Api::<DynamicObject>::all_with(self.client.clone(), &resource),
+            what: "nodestorages",
+            reduce: reduce::report,
+            wrap: ClusterChange::Report,
+        };
+        watch.follow(&self.timing, into).await;
+    }
+
+    async fn call<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+        with_timeout(self.timing.request_timeout, call).await
     }
 
     /// The claims whose health this manager has written, in pages. Read once by a new leader.
@@ -144,7 +126,8 @@ impl Api {
         let mut own = Vec::new();
         let mut parameters = ListParams::default().limit(PAGE);
         loop {
-            let page = with_timeout(self.timeout, claims.list(&parameters))
+            let page = self
+                .call(claims.list(&parameters))
                 .await
                 .map_err(classify_error)?;
             own.extend(page.items.into_iter().filter_map(reduce::own_claim));
@@ -179,7 +162,7 @@ impl Api {
         let parameters = PatchParams::apply(FIELD_MANAGER);
         let patch = Patch::Apply(applied);
         let call = claims.patch_status(&claim.name, &parameters, &patch);
-        match with_timeout(self.timeout, call).await {
+        match self.call(call).await {
             Ok(_) if conditions.is_empty() => ClaimWrite::Done,
             Ok(claim) => {
                 let health = claim.status.and_then(|status| status.health_status);
@@ -196,7 +179,7 @@ impl Api {
 
     pub(crate) async fn node_exists(&self, name: &str) -> Result<bool, ApiError> {
         let nodes: kube::Api<KubeNode> = kube::Api::all(self.client.clone());
-        let node = with_timeout(self.timeout, nodes.get_metadata_opt(name)).await;
+        let node = self.call(nodes.get_metadata_opt(name)).await;
         node.map(|node| node.is_some()).map_err(classify_error)
     }
 
@@ -210,7 +193,7 @@ impl Api {
             }),
             ..DeleteParams::default()
         };
-        match with_timeout(self.timeout, reports.delete(&report.name, &parameters)).await {
+        match self.call(reports.delete(&report.name, &parameters)).await {
             Ok(_) => Ok(true),
             Err(CallError::Kube(kube::Error::Api(status))) if status.code == 404 => Ok(true),
             // It was written meanwhile.
@@ -225,7 +208,7 @@ impl Api {
             kube::Api::namespaced(self.client.clone(), &event.namespace);
         let object = crate::csi::report::api::to_kube_event(event, CONTROLLER);
         let parameters = PostParams::default();
-        match with_timeout(self.timeout, events.create(&parameters, &object)).await {
+        match self.call(events.create(&parameters, &object)).await {
             Ok(_) => Ok(()),
             Err(error) if already_exists(&error) => Ok(()),
             Err(error) => Err(classify_error(error)),
@@ -238,7 +221,7 @@ impl Api {
         name: &str,
     ) -> Result<Option<LeaseRecord>, ApiError> {
         let leases: kube::Api<Lease> = kube::Api::namespaced(self.client.clone(), namespace);
-        let lease = with_timeout(self.timeout, leases.get_opt(name)).await;
+        let lease = self.call(leases.get_opt(name)).await;
         Ok(lease.map_err(classify_error)?.map(record_of))
     }
 
@@ -275,7 +258,7 @@ impl Api {
                 leases.create(&parameters, &object).await
             }
         };
-        match with_timeout(self.timeout, call).await {
+        match self.call(call).await {
             Ok(lease) => Ok(Some(record_of(lease))),
             Err(CallError::Kube(kube::Error::Api(status))) if status.code == 409 => Ok(None),
             Err(error) => Err(classify_error(error)),
@@ -315,43 +298,4 @@ fn classify_claim_error(error: CallError) -> ClaimWrite {
         }
     }
     ClaimWrite::Failed(classify_error(error))
-}
-
-/// Ends when the receiver is gone.
-async fn follow<K, T>(
-    objects: kube::Api<K>,
-    what: &'static str,
-    reduce: fn(K) -> T,
-    wrap: fn(Change<T>) -> ClusterChange,
-    into: mpsc::Sender<ClusterChange>,
-) where
-    K: kube::Resource + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
-{
-    let stream = watcher(objects, Config::default()).default_backoff();
-    let mut stream = std::pin::pin!(stream);
-    let mut is_failing = false;
-    while let Some(event) = stream.next().await {
-        let change = match event {
-            Ok(WatchEvent::Init) => Change::Listing,
-            Ok(WatchEvent::InitApply(object)) => {
-                Change::ListedOne(object.name_any(), reduce(object))
-            }
-            Ok(WatchEvent::InitDone) => Change::Listed,
-            Ok(WatchEvent::Apply(object)) => Change::Set(object.name_any(), reduce(object)),
-            Ok(WatchEvent::Delete(object)) => Change::Deleted(object.name_any()),
-            Err(error) => {
-                if !std::mem::replace(&mut is_failing, true) {
-                    let error = with_causes(&error);
-                    tracing::warn!(resource = what, error, "watching fails; it is tried again");
-                }
-                Change::Failing
-            }
-        };
-        if !matches!(change, Change::Failing | Change::Listing) && std::mem::take(&mut is_failing) {
-            tracing::info!(resource = what, "watching works again");
-        }
-        if into.send(wrap(change)).await.is_err() {
-            return;
-        }
-    }
 }

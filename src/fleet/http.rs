@@ -3,6 +3,7 @@
 //! In: the owner's state. Out: answers. Healthy: the owner's loop runs. Ready: all watched objects
 //! are known, whether this replica leads or not.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,20 +78,22 @@ pub(crate) async fn bind(address: Option<&Address>) -> Result<Bound, ListenError
     }
 }
 
-pub(crate) async fn serve(bound: Bound, states: watch::Receiver<Arc<State>>) {
+pub(crate) async fn serve(bound: Bound, states: watch::Receiver<Arc<State>>) -> Infallible {
     let answer = move |request: Request<Body>| {
         let state = states.borrow().clone();
         async move { respond(request.uri().path(), &state) }
     };
-    let never = std::future::pending();
+    let never = std::future::pending::<()>();
     match bound {
-        Bound::Nowhere => never.await,
+        Bound::Nowhere => {}
         Bound::Tcp(incoming) => serve_with(incoming, Limits::default(), answer, never).await,
         Bound::Unix(listener) => {
             let (incoming, _guard) = listener.into_incoming();
             serve_with(incoming, Limits::default(), answer, never).await;
         }
     }
+    // The servers end with `never` only.
+    std::future::pending().await
 }
 
 fn respond(path: &str, state: &Arc<State>) -> Response<Full<Bytes>> {

@@ -12,7 +12,9 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::csi::report::api::ApiError;
 use crate::fleet::api::Api;
+use crate::fleet::timing::Timing;
 use crate::host::clock;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +40,8 @@ impl Default for LeaseTiming {
     fn default() -> LeaseTiming {
         LeaseTiming {
             duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
+            // Two answers of 5 s each are in time.
+            renew_deadline: Duration::from_secs(12),
             retry: Duration::from_secs(2),
         }
     }
@@ -104,42 +107,70 @@ pub(crate) struct Candidate {
     pub namespace: String,
     pub name: String,
     pub identity: String,
-    pub timing: LeaseTiming,
+    pub timing: Timing,
 }
+
+/// The lease as it was written, and when the write began: others measure from its end.
+type Held = (LeaseRecord, Instant);
 
 impl Candidate {
     /// Runs until the future is dropped; `release` gives the lease away.
     pub(crate) async fn run(&self, leads: &watch::Sender<bool>) -> std::convert::Infallible {
         let start = Instant::now();
-        let mut election = Election::new(self.identity.clone(), self.timing.clone());
-        let mut renewed = start;
+        let timing = &self.timing.lease;
+        let mut election = Election::new(self.identity.clone(), timing.clone());
+        // Renewed by a write that began at this time: it leads.
+        let mut renewed: Option<Instant> = None;
+        let mut held: Option<LeaseRecord> = None;
         let mut is_failing = false;
         loop {
-            let begun = Instant::now();
-            match self.round(&mut election, start.elapsed()).await {
-                Ok(leading) => {
-                    if std::mem::take(&mut is_failing) {
-                        tracing::info!("the lease can be read and written again");
-                    }
-                    // Others measure from the write: the own time runs from before it.
-                    renewed = if leading { begun } else { renewed };
-                    self.set(leads, leading);
+            let begin = Instant::now();
+            // One who follows has no deadline: each of its two calls has a time limit.
+            let deadline = renewed.map(|renewed| renewed + timing.renew_deadline);
+            let limit = deadline.unwrap_or(begin + self.timing.request_timeout * 3);
+            let round = self.round(&mut election, held.take(), start);
+            let mut asked = None;
+            let failure = match tokio::time::timeout_at(limit, round).await {
+                Ok(Ok(Some((record, begin)))) => {
+                    (held, renewed) = (Some(record), Some(begin));
+                    None
                 }
-                Err(why) => {
-                    if !std::mem::replace(&mut is_failing, true) {
-                        tracing::warn!(
-                            lease = self.name,
-                            namespace = self.namespace,
-                            error = why,
-                            "the lease cannot be read or written"
-                        );
-                    }
-                    if renewed.elapsed() >= self.timing.renew_deadline {
-                        self.set(leads, false);
-                    }
+                Ok(Ok(None)) => {
+                    renewed = None;
+                    None
                 }
+                Ok(Err(error)) => {
+                    let (why, after) = error.into_message_and_delay();
+                    asked = after.map(|after| after.min(self.timing.max_backoff));
+                    Some(why)
+                }
+                Err(_) => Some("the API server has not answered in time".to_owned()),
+            };
+            self.log_failure(failure, &mut is_failing);
+            renewed = renewed.filter(|renewed| renewed.elapsed() < timing.renew_deadline);
+            self.set(leads, renewed.is_some());
+            let next = (begin + timing.retry).max(Instant::now() + asked.unwrap_or_default());
+            let deadline = renewed.map(|renewed| renewed + timing.renew_deadline);
+            if let Some(deadline) = deadline.filter(|deadline| *deadline < next) {
+                tokio::time::sleep_until(deadline).await;
+                renewed = None;
+                self.set(leads, false);
             }
-            tokio::time::sleep(self.timing.retry).await;
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    fn log_failure(&self, failure: Option<String>, is_failing: &mut bool) {
+        let was_failing = std::mem::replace(is_failing, failure.is_some());
+        match failure {
+            None if was_failing => tracing::info!("the lease can be read and written again"),
+            Some(error) if !was_failing => tracing::warn!(
+                lease = self.name,
+                namespace = self.namespace,
+                error,
+                "the lease cannot be read or written"
+            ),
+            _ => {}
         }
     }
 
@@ -153,33 +184,43 @@ impl Candidate {
         }
     }
 
-    async fn round(&self, election: &mut Election, now: Duration) -> Result<bool, String> {
-        let said = |error: crate::csi::report::api::ApiError| error.into_message_and_delay().0;
-        // Both calls together within the deadline: a leader that waits longer must stop.
-        let calls = async {
-            let read = self
-                .api
-                .lease(&self.namespace, &self.name)
-                .await
-                .map_err(said)?;
-            let Some(record) = election.propose(read, now, clock::wall_now()) else {
-                return Ok(false);
-            };
-            let written = self
-                .api
-                .write_lease(&self.namespace, &self.name, &record)
-                .await;
-            Ok(written.map_err(said)?.is_some())
-        };
-        match tokio::time::timeout(self.timing.renew_deadline / 2, calls).await {
-            Ok(leading) => leading,
-            Err(_) => Err("the API server has not answered in time".to_owned()),
+    /// `held`: the lease as this process wrote it; it is renewed without reading it. None: another
+    /// one holds it.
+    async fn round(
+        &self,
+        election: &mut Election,
+        held: Option<LeaseRecord>,
+        start: Instant,
+    ) -> Result<Option<Held>, ApiError> {
+        if held.is_some()
+            && let Some(renewed) = self.write(election, held, start).await?
+        {
+            return Ok(Some(renewed));
         }
+        let read = self.api.lease(&self.namespace, &self.name).await?;
+        self.write(election, read, start).await
+    }
+
+    async fn write(
+        &self,
+        election: &mut Election,
+        read: Option<LeaseRecord>,
+        start: Instant,
+    ) -> Result<Option<Held>, ApiError> {
+        let Some(record) = election.propose(read, start.elapsed(), clock::wall_now()) else {
+            return Ok(None);
+        };
+        let begin = Instant::now();
+        let written = self
+            .api
+            .write_lease(&self.namespace, &self.name, &record)
+            .await?;
+        Ok(written.map(|written| (written, begin)))
     }
 
     /// At the end of the process: a standby need not wait.
     pub(crate) async fn release(&self) {
-        let election = Election::new(self.identity.clone(), self.timing.clone());
+        let election = Election::new(self.identity.clone(), self.timing.lease.clone());
         let released = async {
             let read = self.api.lease(&self.namespace, &self.name).await;
             let record = read

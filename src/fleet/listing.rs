@@ -1,12 +1,15 @@
-//! What the watches have listed: a new list replaces what is known only when it is complete.
+//! Lists that come in parts: only a complete one replaces what is known.
 //!
 //! In: changes of a watch. Out: the known objects by name, whether they are complete, whether the
-//! watch fails. No I/O.
+//! watch fails, and for how long everything has been seen. No I/O.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::fleet::api::Change;
-use crate::fleet::model::{Node, Report, Volume};
+use crate::fleet::model::{Elapsed, Node, Report, Volume};
 
 /// Lists that are being received, and which kinds are known completely.
 #[derive(Default)]
@@ -19,6 +22,7 @@ pub(crate) struct Lists {
 pub(crate) struct Listing<T> {
     new: BTreeMap<String, T>,
     pub is_complete: bool,
+    /// Until the next list is complete: what changed meanwhile is not known.
     pub is_failing: bool,
 }
 
@@ -35,7 +39,6 @@ impl<T> Default for Listing<T> {
 impl<T: PartialEq> Listing<T> {
     /// True if what is known has changed. What was known stays until a new list is complete.
     pub(crate) fn apply(&mut self, change: Change<T>, known: &mut BTreeMap<String, T>) -> bool {
-        self.is_failing = matches!(change, Change::Failing);
         match change {
             Change::Listing => self.new.clear(),
             Change::ListedOne(name, object) => {
@@ -44,6 +47,7 @@ impl<T: PartialEq> Listing<T> {
             Change::Listed => {
                 *known = std::mem::take(&mut self.new);
                 self.is_complete = true;
+                self.is_failing = false;
                 return true;
             }
             Change::Set(name, object) => {
@@ -54,8 +58,79 @@ impl<T: PartialEq> Listing<T> {
                 return true;
             }
             Change::Deleted(name) => return known.remove(&name).is_some(),
-            Change::Failing => {}
+            Change::Failing => self.is_failing = true,
         }
         false
+    }
+}
+
+/// A clock that stands still while a watch fails: a state that was seen before and after does not
+/// count as having lasted in between.
+#[derive(Debug, Default)]
+pub(crate) struct SeenTime {
+    total: Elapsed,
+    since: Option<Instant>,
+}
+
+impl SeenTime {
+    pub(crate) fn set(&mut self, is_seeing: bool, at: Instant) {
+        match (is_seeing, self.since) {
+            (true, None) => self.since = Some(at),
+            (false, Some(since)) => {
+                self.total += at.saturating_duration_since(since);
+                self.since = None;
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn elapsed(&self, at: Instant) -> Elapsed {
+        let running = self.since.map(|since| at.saturating_duration_since(since));
+        self.total + running.unwrap_or(Duration::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_watch_is_trusted_again_only_after_a_complete_list() {
+        let mut listing = Listing::<u8>::default();
+        let mut known = BTreeMap::new();
+        let one = || Change::ListedOne("a".to_owned(), 1);
+        for change in [Change::Listing, one(), Change::Listed] {
+            listing.apply(change, &mut known);
+        }
+        assert!(listing.is_complete && !listing.is_failing);
+        listing.apply(Change::Failing, &mut known);
+        for change in [
+            Change::Listing,
+            Change::ListedOne("b".to_owned(), 2),
+            Change::Listing,
+            one(),
+        ] {
+            assert!(!listing.apply(change, &mut known));
+            assert!(listing.is_failing);
+        }
+        assert_eq!(known, [("a".to_owned(), 1)].into());
+        assert!(listing.apply(Change::Listed, &mut known));
+        assert!(!listing.is_failing);
+    }
+
+    #[test]
+    fn time_in_which_nothing_was_seen_does_not_count() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut seen = SeenTime::default();
+        assert_eq!(seen.elapsed(at(5)), Duration::ZERO);
+        seen.set(true, at(5));
+        seen.set(true, at(6));
+        assert_eq!(seen.elapsed(at(15)), Duration::from_secs(10));
+        seen.set(false, at(15));
+        seen.set(false, at(20));
+        assert_eq!(seen.elapsed(at(600)), Duration::from_secs(10));
+        seen.set(true, at(600));
+        assert_eq!(seen.elapsed(at(601)), Duration::from_secs(11));
     }
 }

@@ -11,6 +11,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
+use crate::fleet::model::figures::{Figures, ModelFigures};
 use crate::metrics::plain_text::plain;
 use crate::metrics::view::families::Families;
 use crate::metrics::view::label;
@@ -36,22 +37,21 @@ pub(crate) struct State {
     pub leads: bool,
     pub is_synced: bool,
     pub is_watching: bool,
-    /// By `Health::severity`.
-    pub nodes_by_health: BTreeMap<u8, u64>,
-    pub reporting: u64,
-    pub nodes: u64,
-    pub reports: u64,
-    pub volumes: u64,
-    pub shared_drives: u64,
-    pub claims_written: u64,
-    pub claims_waiting: u64,
-    pub is_supported: Option<bool>,
-    /// Number of drives by model and firmware.
-    pub models: BTreeMap<(String, String), u64>,
+    /// None before the first evaluation.
+    pub figures: Option<Arc<Figures>>,
+    /// None while it is not known which claims have health of this manager.
+    pub claims: Option<ClaimFigures>,
     pub counters: Counters,
 }
 
-/// The models with the most drives are shown; the others are one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClaimFigures {
+    pub written: u64,
+    pub waiting: u64,
+    pub is_supported: Option<bool>,
+}
+
+/// The models with the most bad drives, then with the most drives are shown; the others are one.
 const MAX_MODELS: usize = 200;
 
 #[derive(Debug)]
@@ -75,86 +75,11 @@ impl Collector for StateCollector {
                 "Whether all watched objects are known and the watches work.",
             )?
             .unlabeled((state.is_synced && state.is_watching).into())?;
-        if state.is_synced {
-            let mut nodes = families.gauge(
-                "diskvitals_fleet_nodes",
-                None,
-                "Nodes by the health that they report; unknown: the node does not report.",
-            )?;
-            for (severity, health) in [(0, "good"), (1, "unknown"), (2, "suspect"), (3, "bad")] {
-                let count = state.nodes_by_health.get(&severity).copied();
-                nodes.value(&[("health", health)], count.unwrap_or_default())?;
-            }
-            families
-                .gauge(
-                    "diskvitals_fleet_nodes_reporting",
-                    None,
-                    "Nodes whose daemon answers and whose report is about them.",
-                )?
-                .unlabeled(signed(state.reporting))?;
-            let mut objects = families.gauge(
-                "diskvitals_fleet_objects",
-                None,
-                "Objects that are watched.",
-            )?;
-            for (kind, count) in [
-                ("nodes", state.nodes),
-                ("nodestorages", state.reports),
-                ("persistentvolumes", state.volumes),
-            ] {
-                objects.value(&[("resource", kind)], count)?;
-            }
-            families
-                .gauge(
-                    "diskvitals_fleet_shared_drives",
-                    None,
-                    "Drives that several nodes have at the same time.",
-                )?
-                .unlabeled(signed(state.shared_drives))?;
-            let mut drives = families.gauge(
-                "diskvitals_fleet_drives",
-                None,
-                "Drives by model and firmware, as nodes report them.",
-            )?;
-            let mut other = 0;
-            let mut models: Vec<_> = state.models.iter().collect();
-            models.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-            for (at, ((model, firmware), count)) in models.into_iter().enumerate() {
-                if at < MAX_MODELS {
-                    drives.value(
-                        &[("model", label(model)), ("firmware", label(firmware))],
-                        *count,
-                    )?;
-                } else {
-                    other += *count;
-                }
-            }
-            if other > 0 {
-                drives.value(&[("model", "other"), ("firmware", "")], other)?;
-            }
+        if let Some(figures) = &state.figures {
+            encode_figures(&mut families, figures)?;
         }
-        families
-            .gauge(
-                "diskvitals_fleet_claims",
-                None,
-                "Claims with health that this replica has written.",
-            )?
-            .unlabeled(signed(state.claims_written))?;
-        families
-            .gauge(
-                "diskvitals_fleet_claims_waiting",
-                None,
-                "Claims whose health is still to be written.",
-            )?
-            .unlabeled(signed(state.claims_waiting))?;
-        if let Some(supported) = state.is_supported {
-            families
-                .gauge(
-                    "diskvitals_fleet_claim_health_supported",
-                    None,
-                    "Whether the API server keeps the health of claims.",
-                )?
-                .unlabeled(supported.into())?;
+        if let Some(claims) = &state.claims {
+            encode_claims(&mut families, claims)?;
         }
         let mut writes = families.counter(
             "diskvitals_fleet_writes",
@@ -174,6 +99,98 @@ impl Collector for StateCollector {
     }
 }
 
+fn encode_figures(families: &mut Families<'_>, figures: &Figures) -> fmt::Result {
+    let mut nodes = families.gauge(
+        "diskvitals_fleet_nodes",
+        None,
+        "Nodes by the health that they report; unknown: the node does not report.",
+    )?;
+    for (severity, health) in [(0, "good"), (1, "unknown"), (2, "suspect"), (3, "bad")] {
+        let count = figures.nodes_by_health.get(&severity).copied();
+        nodes.value(&[("health", health)], count.unwrap_or_default())?;
+    }
+    families
+        .gauge(
+            "diskvitals_fleet_nodes_reporting",
+            None,
+            "Nodes whose daemon answers and whose report is about them.",
+        )?
+        .unlabeled(signed(figures.reporting))?;
+    let mut objects = families.gauge(
+        "diskvitals_fleet_objects",
+        None,
+        "Objects that are watched.",
+    )?;
+    for (kind, count) in [
+        ("nodes", figures.nodes),
+        ("nodestorages", figures.reports),
+        ("persistentvolumes", figures.volumes),
+    ] {
+        objects.value(&[("resource", kind)], count)?;
+    }
+    families
+        .gauge(
+            "diskvitals_fleet_shared_drives",
+            None,
+            "Drives that several nodes have at the same time.",
+        )?
+        .unlabeled(signed(figures.shared_drives))?;
+    let mut models: Vec<_> = figures.models.iter().collect();
+    models.sort_by_key(|(_, model)| std::cmp::Reverse((model.bad, model.drives)));
+    let (shown, others) = models.split_at(models.len().min(MAX_MODELS));
+    let sum = |of: fn(&ModelFigures) -> u64| others.iter().map(|(_, model)| of(model)).sum::<u64>();
+    let mut encode = |name, help, of: fn(&ModelFigures) -> u64, other: u64| {
+        let mut drives = families.gauge(name, None, help)?;
+        for ((model, firmware), figures) in shown {
+            let labels = [("model", label(model)), ("firmware", label(firmware))];
+            drives.value(&labels, of(figures))?;
+        }
+        if other > 0 {
+            drives.value(&[("model", "other"), ("firmware", "")], other)?;
+        }
+        Ok(())
+    };
+    encode(
+        "diskvitals_fleet_drives",
+        "Drives by model and firmware, as nodes report them.",
+        |model| model.drives,
+        sum(|model| model.drives),
+    )?;
+    encode(
+        "diskvitals_fleet_bad_drives",
+        "Drives that are bad, missing ones too, by model and firmware; without those under maintenance.",
+        |model| model.bad,
+        sum(|model| model.bad) + figures.unlisted_bad,
+    )
+}
+
+fn encode_claims(families: &mut Families<'_>, claims: &ClaimFigures) -> fmt::Result {
+    families
+        .gauge(
+            "diskvitals_fleet_claims",
+            None,
+            "Claims with health that this replica has written.",
+        )?
+        .unlabeled(signed(claims.written))?;
+    families
+        .gauge(
+            "diskvitals_fleet_claims_waiting",
+            None,
+            "Claims whose health is still to be written.",
+        )?
+        .unlabeled(signed(claims.waiting))?;
+    if let Some(supported) = claims.is_supported {
+        families
+            .gauge(
+                "diskvitals_fleet_claim_health_supported",
+                None,
+                "Whether the API server keeps the health of claims.",
+            )?
+            .unlabeled(supported.into())?;
+    }
+    Ok(())
+}
+
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -185,4 +202,55 @@ pub(crate) fn render(state: &Arc<State>) -> Result<String, fmt::Error> {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(plain(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(state: State) -> String {
+        render(&Arc::new(state)).expect("text")
+    }
+
+    #[test]
+    fn what_is_not_known_yet_has_no_figures() {
+        let text = text(State {
+            is_synced: true,
+            is_watching: true,
+            ..State::default()
+        });
+        for family in ["nodes", "objects", "drives", "shared_drives", "claims"] {
+            assert!(
+                !text.contains(&format!("diskvitals_fleet_{family}")),
+                "{family}: {text}"
+            );
+        }
+        assert!(text.contains("diskvitals_fleet_synced 1"), "{text}");
+    }
+
+    #[test]
+    fn bad_drives_are_counted_by_model_and_firmware_and_those_that_no_report_lists_as_other() {
+        let models = (0..=MAX_MODELS).map(|number| {
+            let figures = ModelFigures {
+                drives: 2,
+                bad: u64::from(number == 7),
+            };
+            ((format!("M{number:03}"), "F1".to_owned()), figures)
+        });
+        let text = text(State {
+            figures: Some(Arc::new(Figures {
+                models: models.collect(),
+                unlisted_bad: 5,
+                ..Figures::default()
+            })),
+            ..State::default()
+        });
+        for line in [
+            "diskvitals_fleet_bad_drives{model=\"M007\",firmware=\"F1\"} 1",
+            "diskvitals_fleet_bad_drives{model=\"other\",firmware=\"\"} 5",
+            "diskvitals_fleet_drives{model=\"other\",firmware=\"\"} 2",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+    }
 }

@@ -1,10 +1,11 @@
 //! What the controller knows of the cluster, and what follows from it. Pure: no clock, no I/O; a
-//! time is the monotonic time since the start of the process.
+//! time is the time since the start of the process in which the watches worked.
 //!
 //! In: nodes, reports (`NodeStorage`) and volumes as the API server last showed them. Out: decisions.
 //! A failed or missing reading is no statement: it raises nothing and clears nothing.
 
 pub(crate) mod claims;
+pub(crate) mod figures;
 pub(crate) mod pin;
 #[allow(dead_code, reason = "read by the duty that proposes actions")]
 pub(crate) mod release;
@@ -16,9 +17,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cluster::node_storage::{DAEMON_REACHABLE, Health, NodeStorageStatus};
+use crate::cluster::node_storage::{DAEMON_REACHABLE, NodeStorageStatus};
 
-/// Monotonic time since the start of the process.
+/// Monotonic time since the start of the process, without that in which a watch failed.
 pub(crate) type Elapsed = Duration;
 
 /// Thresholds.
@@ -174,41 +175,6 @@ impl View {
             .values()
             .map(|since| *since + policy.shared_after);
         unready.chain(shared).filter(|at| *at > now).min()
-    }
-
-    /// Nodes whose report is current.
-    pub(crate) fn reporting(&self) -> u64 {
-        self.current().count() as u64
-    }
-
-    /// Number of drives by model and firmware, of all current reports.
-    pub(crate) fn models(&self) -> BTreeMap<(String, String), u64> {
-        let mut models = BTreeMap::new();
-        for model in self.current().flat_map(|status| &status.models) {
-            let key = (model.model.clone(), model.firmware.clone());
-            *models.entry(key).or_default() += u64::from(model.count);
-        }
-        models
-    }
-
-    fn current(&self) -> impl Iterator<Item = &NodeStorageStatus> {
-        self.nodes
-            .iter()
-            .filter_map(|(name, node)| self.reports.get(name)?.current(node))
-    }
-
-    /// Nodes by the health that they report now: `Unknown` where none is current.
-    pub(crate) fn nodes_by_health(&self) -> BTreeMap<u8, u64> {
-        let mut counts = BTreeMap::new();
-        for (name, node) in &self.nodes {
-            let current = self
-                .reports
-                .get(name)
-                .and_then(|report| report.current(node));
-            let health = current.map_or(Health::Unknown, |status| status.health);
-            *counts.entry(health.severity()).or_default() += 1;
-        }
-        counts
     }
 }
 

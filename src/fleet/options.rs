@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::config::listen::Address;
 use crate::csi::report::event::is_dns_subdomain;
-use crate::logging::LogFormat;
 use crate::manual::FLEET;
+use crate::program::ProgramOptions;
 
 /// One thing that the controller does. Each needs rights of its own (docs/fleet.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,13 +53,8 @@ pub struct Options {
     #[arg(long, value_name = "NAME", default_value = "diskvitals-fleet", value_parser = name)]
     pub lease_name: String,
 
-    /// Log format, on standard error or to journald
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
-    pub log_format: LogFormat,
-
-    /// Print this program's man page and exit
-    #[arg(long, hide = true)]
-    pub man: bool,
+    #[command(flatten)]
+    pub program: ProgramOptions,
 
     #[command(subcommand)]
     pub command: Option<Command>,

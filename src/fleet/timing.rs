@@ -3,28 +3,31 @@
 
 use std::time::Duration;
 
+use crate::csi::report::retry_delay::RetryDelay;
 use crate::fleet::claim_ledger::Pauses;
 use crate::fleet::lease::LeaseTiming;
 use crate::fleet::model::Policy;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Timing {
-    pub policy: Policy,
-    pub lease: LeaseTiming,
-    pub pauses: Pauses,
-    pub request_timeout: Duration,
+pub struct Timing {
+    pub(crate) policy: Policy,
+    pub(crate) lease: LeaseTiming,
+    pub(crate) pauses: Pauses,
+    pub(crate) request_timeout: Duration,
+    /// Of one page of a list: then the API server gives up too (its --request-timeout).
+    pub(crate) page_timeout: Duration,
     /// How long changes are collected before decisions.
-    pub debounce: Duration,
+    pub(crate) debounce: Duration,
     /// How often old reports are looked for.
-    pub retention_interval: Duration,
-    pub initial_backoff: Duration,
-    pub max_backoff: Duration,
+    pub(crate) retention_interval: Duration,
+    pub(crate) initial_backoff: Duration,
+    pub(crate) max_backoff: Duration,
 }
 
-impl Timing {
-    pub(crate) fn new() -> Result<Timing, String> {
+impl Default for Timing {
+    fn default() -> Timing {
         let seconds = Duration::from_secs;
-        let timing = Timing {
+        Timing {
             policy: Policy::default(),
             lease: LeaseTiming::default(),
             pauses: Pauses {
@@ -32,14 +35,26 @@ impl Timing {
                 probe: seconds(1800),
             },
             request_timeout: seconds(15),
+            page_timeout: seconds(60),
             debounce: Duration::from_millis(500),
             retention_interval: seconds(600),
             initial_backoff: seconds(1),
             max_backoff: seconds(120),
-        };
+        }
+    }
+}
+
+impl Timing {
+    /// Of the program.
+    pub(crate) fn of_environment() -> Result<Timing, String> {
+        let timing = Timing::default();
         #[cfg(feature = "hwtests")]
         let timing = timing.shortened()?;
         Ok(timing)
+    }
+
+    pub(crate) fn retry_delay(&self, client: &str) -> RetryDelay {
+        RetryDelay::new(self.initial_backoff, self.max_backoff, client)
     }
 
     /// `DISKVITALS_FLEET_TIMING=unavailable=2,keep=5`: in seconds.
@@ -62,7 +77,7 @@ impl Timing {
                 "retention" => self.retention_interval = value,
                 "lease" => {
                     self.lease.duration = value;
-                    self.lease.renew_deadline = value * 2 / 3;
+                    self.lease.renew_deadline = value * 4 / 5;
                     self.lease.retry = value / 6;
                 }
                 _ => return Err(format!("DISKVITALS_FLEET_TIMING: {key}")),

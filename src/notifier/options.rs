@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
-use crate::logging::LogFormat;
 use crate::manual::NOTIFY;
 use crate::notifier::config::DEFAULT_FILE;
+use crate::program::ProgramOptions;
 
 /// Sends mail, webhooks and heartbeats about the drives, filesystems and volumes of this node.
 ///
@@ -42,13 +42,8 @@ pub struct Options {
     #[arg(long)]
     pub check_config: bool,
 
-    /// Log format, on standard error or to journald
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
-    pub log_format: LogFormat,
-
-    /// Print this program's man page and exit
-    #[arg(long, hide = true)]
-    pub man: bool,
+    #[command(flatten)]
+    pub program: ProgramOptions,
 
     #[command(subcommand)]
     pub command: Option<Command>,

@@ -108,3 +108,32 @@ fn each_field_of_an_action_but_the_approval_is_immutable() {
         assert!(is_present || is_approval, "{name} can be added and removed");
     }
 }
+
+#[test]
+fn every_format_is_one_that_the_api_server_knows_and_no_count_is_negative() {
+    fn walk(value: &serde_json::Value, found: &mut Vec<String>) {
+        if let Some(format) = value["format"].as_str() {
+            found.push(format.to_owned());
+        }
+        let below: Box<dyn Iterator<Item = &serde_json::Value>> = match value {
+            serde_json::Value::Object(fields) => Box::new(fields.values()),
+            serde_json::Value::Array(items) => Box::new(items.iter()),
+            _ => Box::new(std::iter::empty()),
+        };
+        for value in below {
+            walk(value, found);
+        }
+    }
+    for definition in definitions() {
+        let schema = serde_json::to_value(&definition.spec.versions[0].schema).expect("plain data");
+        let mut formats = Vec::new();
+        walk(&schema, &mut formats);
+        formats.retain(|format| !["date-time", "int64", "int32"].contains(&format.as_str()));
+        assert!(formats.is_empty(), "{formats:?}");
+        let status = &schema["openAPIV3Schema"]["properties"]["status"]["properties"];
+        let counts = status["counts"]["properties"].as_object().expect("counts");
+        for (name, count) in counts {
+            assert_eq!(count["minimum"], 0.0, "{name}");
+        }
+    }
+}

@@ -13,6 +13,8 @@ mod csi;
 mod csi_driver;
 mod csi_wire;
 mod docs;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod hanging_volumes;
 mod hosts;
 mod interposer;

@@ -6,6 +6,7 @@
 //! and the admission policy that restricts patches to one node applies to it too.
 
 mod node_storage;
+mod retry_after;
 
 use std::future::Future;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use crate::csi::report::node_snapshot::PvUse;
 use crate::model::causes::with_causes;
 
 pub use kube::Config;
+pub use retry_after::client_of;
 
 const FIELD_MANAGER: &str = "diskvitals-report";
 /// Of the reporter.
@@ -91,21 +93,16 @@ impl ApiServer {
     }
 
     pub fn new(
-        mut config: Config,
+        config: Config,
         node: &str,
         timing: &ReportTiming,
     ) -> Result<ApiServer, ApiSetupError> {
         if !is_dns_subdomain(node) {
             return Err(ApiSetupError::Node(node.to_owned()));
         }
-        // The reporter itself decides on retries.
-        config.default_retry = false;
-        config.connect_timeout = Some(timing.request_timeout);
         let server = config.cluster_url.to_string();
-        let client = kube::Client::try_from(config)
-            .map_err(|error| ApiSetupError::Client(Box::new(error)))?;
         Ok(ApiServer {
-            client,
+            client: connect(config, timing.request_timeout)?,
             node: node.to_owned(),
             server,
             request_timeout: timing.request_timeout,
@@ -226,6 +223,18 @@ impl ApiServer {
     ) -> Result<T, CallError> {
         with_timeout(self.request_timeout, call).await
     }
+}
+
+/// A client whose caller decides on retries.
+pub(crate) fn connect(
+    mut config: Config,
+    connect_timeout: Duration,
+) -> Result<kube::Client, ApiSetupError> {
+    config.default_retry = false;
+    config.connect_timeout = Some(connect_timeout);
+    let builder = kube::client::ClientBuilder::try_from(config)
+        .map_err(|error| ApiSetupError::Client(Box::new(error)))?;
+    Ok(client_of(builder))
 }
 
 pub(crate) async fn with_timeout<T>(

@@ -23,7 +23,7 @@ impl<'a> Attempts<'a> {
         Attempts {
             node,
             object,
-            retry_delay: RetryDelay::new(timing, node),
+            retry_delay: RetryDelay::new(timing.initial_backoff, timing.max_backoff, node),
             not_before: None,
             last_error: None,
         }

@@ -90,7 +90,7 @@ impl<'a> EventPublisher<'a> {
             outage_reported: false,
             queue: Queue::new(timing.max_event_age),
             rate_limit: TokenBucket::new(timing.event_burst, timing.event_interval),
-            retry_delay: RetryDelay::new(timing, node),
+            retry_delay: RetryDelay::new(timing.initial_backoff, timing.max_backoff, node),
             not_before: None,
             last_error: None,
             rejections: BTreeMap::new(),

@@ -296,6 +296,7 @@ fn drive_entry(id: &str, drive: &Drive, worst: Option<&Issue>) -> DriveEntry {
         id: id.to_owned(),
         name: name(&identity.kernel_name),
         model: name(&identity.model),
+        firmware: name(&identity.firmware),
         serial: name(&identity.serial),
         enclosure: name(&identity.enclosure),
         slot: name(&identity.slot),

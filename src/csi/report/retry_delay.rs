@@ -1,27 +1,27 @@
 //! The delay before the next attempt to reach the API server: exponential backoff with a jitter that
-//! differs by node, so that not all nodes return at the same moment.
+//! differs by client, so that not all nodes return at the same moment.
 //!
 //! In: failures, and the delay that the server requests (Retry-After). Out: a delay. No I/O.
 
 use std::time::Duration;
 
-use crate::csi::report::ReportTiming;
 use crate::model::backoff::Backoff;
 
 #[derive(Debug)]
 pub(crate) struct RetryDelay {
     backoff: Backoff,
-    /// Differs by node and by attempt.
+    /// Differs by client and by attempt.
     jitter: u32,
 }
 
 impl RetryDelay {
-    pub(crate) fn new(timing: &ReportTiming, node: &str) -> RetryDelay {
-        let jitter = node.bytes().fold(7_u32, |sum, byte| {
+    /// `client`: the name of the node or of the process.
+    pub(crate) fn new(initial: Duration, max: Duration, client: &str) -> RetryDelay {
+        let jitter = client.bytes().fold(7_u32, |sum, byte| {
             (sum.wrapping_mul(31) ^ u32::from(byte)) & 0xff
         });
         RetryDelay {
-            backoff: Backoff::new(timing.initial_backoff, timing.max_backoff),
+            backoff: Backoff::new(initial, max),
             jitter,
         }
     }
@@ -36,7 +36,12 @@ impl RetryDelay {
         // The delay is between half and all of the backoff, different for each attempt.
         self.jitter = self.jitter.wrapping_add(97);
         let delay = delay / 2 + delay * (self.jitter & 0xff) / 512;
-        delay.max(retry_after.unwrap_or_default().min(self.backoff.max()))
+        delay.max(self.bounded(retry_after))
+    }
+
+    /// The delay that the server requests, within the limit of our own.
+    pub(crate) fn bounded(&self, retry_after: Option<Duration>) -> Duration {
+        retry_after.unwrap_or_default().min(self.backoff.max())
     }
 }
 
@@ -44,10 +49,15 @@ impl RetryDelay {
 mod tests {
     use super::*;
 
+    fn default(client: &str) -> RetryDelay {
+        let timing = crate::csi::report::ReportTiming::default();
+        RetryDelay::new(timing.initial_backoff, timing.max_backoff, client)
+    }
+
     #[test]
     fn the_delay_grows_to_two_minutes_differs_by_node_and_resets_after_a_success() {
         let delays = |node: &str| {
-            let mut retry = RetryDelay::new(&ReportTiming::default(), node);
+            let mut retry = default(node);
             std::iter::repeat_with(|| retry.next(None))
                 .take(12)
                 .collect::<Vec<_>>()
@@ -61,7 +71,7 @@ mod tests {
             );
         }
         assert_ne!(of_one, delays("worker-2"));
-        let mut retry = RetryDelay::new(&ReportTiming::default(), "worker-1");
+        let mut retry = default("worker-1");
         assert_eq!(
             retry.next(Some(Duration::from_secs(30))),
             Duration::from_secs(30)

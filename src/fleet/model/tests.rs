@@ -2,10 +2,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition as KubeCondition,
 use proptest::prelude::*;
 
 use super::claims::{Entry, desired};
+use super::figures::{ModelFigures, figures};
 use super::pin::Pin;
 use super::retention::expired;
 use super::*;
-use crate::cluster::node_storage::{DriveEntry, VolumeCondition, VolumeEntry, VolumeStatus};
+use crate::cluster::node_storage::{
+    DriveEntry, Health, ModelCount, VolumeCondition, VolumeEntry, VolumeStatus,
+};
 
 const DRIVE: &str = "naa.5000c500a1b2c3d4";
 
@@ -344,4 +347,34 @@ proptest! {
         }
         prop_assert_eq!(decide(&view, &BTreeMap::new(), 1), decide(&whole, &BTreeMap::new(), 1));
     }
+}
+
+#[test]
+fn only_current_reports_count_drives_and_a_cut_list_hides_no_bad_one() {
+    let models = vec![ModelCount {
+        model: "M".into(),
+        firmware: "F".into(),
+        kind: "ATA".into(),
+        count: 24,
+    }];
+    let mut reporting = broken("a");
+    (reporting.drives[0].model, reporting.drives[0].firmware) = ("M".into(), "F".into());
+    let mut maintained = reporting.drives[0].clone();
+    (maintained.id, maintained.maintenance) = ("naa.5000c500a1b2c3d5".into(), true);
+    reporting.drives.push(maintained);
+    (reporting.counts.bad, reporting.truncated.drives) = (5, true);
+    reporting.models = models;
+    // Of an earlier node of this name.
+    let mut outdated = reporting.clone();
+    outdated.node_uid = "another".into();
+    let view = view(&[("a", reporting), ("b", outdated)]);
+    let figures = figures(&view, &Policy::default(), at(1));
+    let key = ("M".to_owned(), "F".to_owned());
+    assert_eq!(
+        figures.models,
+        [(key, ModelFigures { drives: 24, bad: 1 })].into()
+    );
+    assert_eq!((figures.unlisted_bad, figures.reporting), (3, 1));
+    let of = |health: Health| figures.nodes_by_health.get(&health.severity()).copied();
+    assert_eq!((of(Health::Bad), of(Health::Unknown)), (Some(1), Some(1)));
 }

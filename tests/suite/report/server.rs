@@ -1,14 +1,18 @@
-//! A minimal API server: it stores events, one node's conditions and PersistentVolumes, records its
-//! requests, and fails as configured.
+//! A minimal API server: it stores events, one node's conditions, PersistentVolumes and the objects
+//! of a test, records its requests, and fails as configured. It listens on a port, or answers in the
+//! test's own runtime, whose time may be paused.
+
+mod controlled;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -16,6 +20,9 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 
 pub const NODE: &str = "worker-1";
 
@@ -29,8 +36,12 @@ pub enum Fault {
     },
     /// A 503 from a proxy in front of the API server, in its own JSON format.
     Stranger,
-    /// Never answers.
+    /// Never answers, and does nothing.
     Silence,
+    /// Does it, and never answers.
+    AnswerLost,
+    /// Does it after this time.
+    Slow(Duration),
     /// The connection ends in the middle of the answer.
     Break,
 }
@@ -75,6 +86,21 @@ pub struct State {
     pub may: bool,
     /// An expired list can be continued at the present version.
     pub offers_token: bool,
+    /// The longest page of a list.
+    pub page_size: Option<usize>,
+    /// The fault for all pages of lists but the first.
+    pub fault_of_continuation: Option<Fault>,
+    /// resourceVersion of the last change.
+    version: u64,
+    watches: Vec<Watcher>,
+    pub leases: BTreeMap<String, Value>,
+}
+
+type Chunk = Result<Frame<Bytes>, std::io::Error>;
+
+struct Watcher {
+    path: String,
+    changes: mpsc::UnboundedSender<Chunk>,
 }
 
 pub struct Server {
@@ -205,15 +231,20 @@ impl Drop for Server {
     }
 }
 
-async fn answer(
+/// Answers one request: a list, an object, or the changes of a watch.
+pub async fn answer<B>(
     state: Arc<Mutex<State>>,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, std::io::Error> {
+    request: Request<B>,
+) -> Result<Response<BoxBody<Bytes, std::io::Error>>, std::io::Error>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let (head, body) = request.into_parts();
     let body = body
         .collect()
         .await
-        .map_err(std::io::Error::other)?
+        .map_err(|error| std::io::Error::other(error.into()))?
         .to_bytes();
     let kind = head
         .headers
@@ -236,7 +267,11 @@ async fn answer(
             .of_path
             .filter(|(part, _)| asked.path.contains(part))
             .map(|(_, fault)| fault);
-        state.faults.pop_front().or(of_path).or(state.always)
+        let of_page = state
+            .fault_of_continuation
+            .filter(|_| asked.query.contains("continue="));
+        let next = state.faults.pop_front();
+        next.or(of_page).or(of_path).or(state.always)
     };
     let (code, answer) = match fault {
         Some(Fault::Silence) => {
@@ -247,30 +282,60 @@ async fn answer(
             state.lock().expect("no panic").asked.push(asked);
             return Err(std::io::Error::other("broken off"));
         }
+        Some(Fault::AnswerLost) => {
+            {
+                let mut state = state.lock().expect("no panic");
+                asked.code = state.answer(&asked).0;
+                state.asked.push(asked);
+            }
+            match std::future::pending::<Infallible>().await {}
+        }
         Some(Fault::Stranger) => (503, json!({"message": "no healthy upstream"})),
         Some(Fault::Status {
             code,
             reason,
-            retry_after_seconds,
-        }) => (code, failure(code, reason, retry_after_seconds)),
-        None => state.lock().expect("no panic").answer(&asked),
+            retry_after_seconds: Some(seconds),
+        }) => {
+            asked.code = code;
+            state.lock().expect("no panic").asked.push(asked);
+            // As API priority and fairness rejects: plain text.
+            return Response::builder()
+                .status(code)
+                .header("retry-after", seconds)
+                .body(whole(reason.to_owned()))
+                .map_err(std::io::Error::other);
+        }
+        Some(Fault::Status { code, reason, .. }) => (code, failure(code, reason)),
+        Some(Fault::Slow(_)) | None => {
+            if let Some(Fault::Slow(delay)) = fault {
+                tokio::time::sleep(delay).await;
+            }
+            let mut state = state.lock().expect("no panic");
+            if let Some(changes) = state.watch(&asked) {
+                asked.code = 200;
+                state.asked.push(asked);
+                let body = StreamBody::new(UnboundedReceiverStream::new(changes));
+                return Ok(Response::new(BodyExt::boxed(body)));
+            }
+            state.answer(&asked)
+        }
     };
     asked.code = code;
     state.lock().expect("no panic").asked.push(asked);
-    let body = Full::new(Bytes::from(answer.to_string()));
     Response::builder()
         .status(code)
         .header("content-type", "application/json")
-        .body(body)
+        .body(whole(answer.to_string()))
         .map_err(std::io::Error::other)
 }
 
-fn failure(code: u16, reason: &str, retry_after_seconds: Option<u32>) -> Value {
-    let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason, "reason": reason, "code": code});
-    if let Some(seconds) = retry_after_seconds {
-        status["details"] = json!({"retryAfterSeconds": seconds});
-    }
-    status
+fn whole(text: String) -> BoxBody<Bytes, std::io::Error> {
+    let body = Full::new(Bytes::from(text));
+    body.map_err(|never: Infallible| match never {}).boxed()
+}
+
+fn failure(code: u16, reason: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason, "reason": reason, "code": code})
 }
 
 impl State {
@@ -303,12 +368,25 @@ impl State {
                     rest @ ..,
                 ],
             ) => self.node_storage(method, rest, asked),
+            (
+                "PATCH",
+                [
+                    "api",
+                    "v1",
+                    "namespaces",
+                    namespace,
+                    "persistentvolumeclaims",
+                    name,
+                    "status",
+                ],
+            ) => self.claim_health(namespace, name, asked),
+            (method, ["apis", "coordination.k8s.io", ..]) => self.lease(method, asked),
             ("POST", ["apis", "authorization.k8s.io", ..]) => {
                 (201, json!({"status": {"allowed": self.may}}))
             }
             ("GET", ["version"]) => (200, json!({"major": "1"})),
             ("GET", _) => self.read(asked),
-            _ => (404, failure(404, "NotFound", None)),
+            _ => (404, failure(404, "NotFound")),
         }
     }
 
@@ -316,12 +394,12 @@ impl State {
     /// a patch of the status changes nothing else.
     fn node_storage(&mut self, method: &str, path: &[&str], asked: &Asked) -> (u16, Value) {
         match (method, path) {
-            ("POST", []) if self.storage.is_some() => (409, failure(409, "AlreadyExists", None)),
+            ("POST", []) if self.storage.is_some() => (409, failure(409, "AlreadyExists")),
             ("POST", []) => {
                 if asked.body["metadata"] != json!({"name": NODE})
                     || asked.body["spec"] != json!({})
                 {
-                    return (422, failure(422, "Invalid", None));
+                    return (422, failure(422, "Invalid"));
                 }
                 let mut object = asked.body.clone();
                 object.as_object_mut().expect("an object").remove("status");
@@ -334,7 +412,7 @@ impl State {
             },
             ("PATCH", [NODE, "status"]) if asked.kind == "application/merge-patch+json" => {
                 let Some(object) = &mut self.storage else {
-                    return (404, failure(404, "NotFound", None));
+                    return (404, failure(404, "NotFound"));
                 };
                 let keys = asked.body.as_object().expect("a patch").keys();
                 assert_eq!(keys.collect::<Vec<_>>(), ["status"]);
@@ -343,7 +421,7 @@ impl State {
                 object.insert("status".into(), merge(old, &asked.body["status"]));
                 (200, Value::Object(object.clone()))
             }
-            _ => (405, failure(405, "MethodNotAllowed", None)),
+            _ => (405, failure(405, "MethodNotAllowed")),
         }
     }
 
@@ -359,7 +437,7 @@ impl State {
             .iter()
             .any(|path| asked.path.starts_with(path))
         {
-            return (403, failure(403, "Forbidden", None));
+            return (403, failure(403, "Forbidden"));
         }
         let Some(objects) = self.objects.get(asked.path.as_str()) else {
             let (path, name) = asked.path.rsplit_once('/').unwrap_or_default();
@@ -367,7 +445,7 @@ impl State {
             let found = all.into_iter().find(|it| it["metadata"]["name"] == name);
             return match found {
                 Some(object) => (200, object.clone()),
-                None => (404, failure(404, "NotFound", None)),
+                None => (404, failure(404, "NotFound")),
             };
         };
         let start: usize = query
@@ -375,7 +453,7 @@ impl State {
             .map_or(0, |it| it.parse().expect("ours"));
         if start > 0 && self.expire > 0 {
             self.expire -= 1;
-            let mut gone = failure(410, "Expired", None);
+            let mut gone = failure(410, "Expired");
             if self.offers_token {
                 gone["metadata"]["continue"] = json!(start.to_string());
             }
@@ -384,6 +462,7 @@ impl State {
         let limit: usize = query
             .get("limit")
             .map_or(usize::MAX, |it| it.parse().expect("a number"));
+        let limit = limit.min(self.page_size.unwrap_or(limit));
         let end = start.saturating_add(limit).min(objects.len());
         let more = if end < objects.len() {
             end.to_string()
@@ -393,7 +472,7 @@ impl State {
         let page = &objects[start..end];
         (
             200,
-            json!({"kind": "List", "apiVersion": "v1", "metadata": {"continue": more}, "items": page}),
+            json!({"kind": "List", "apiVersion": "v1", "metadata": {"continue": more, "resourceVersion": self.version.to_string()}, "items": page}),
         )
     }
 
@@ -418,11 +497,11 @@ impl State {
             || name.is_empty()
             || event["note"].as_str().is_none_or(|note| note.len() > 1024)
         {
-            return (422, failure(422, "Invalid", None));
+            return (422, failure(422, "Invalid"));
         }
         let key = (namespace.to_owned(), name.to_owned());
         if self.events.contains_key(&key) {
-            return (409, failure(409, "AlreadyExists", None));
+            return (409, failure(409, "AlreadyExists"));
         }
         self.events.insert(key, event.clone());
         (201, event.clone())
@@ -451,7 +530,7 @@ impl State {
                     .retain(|condition| !owned.contains(&condition["type"]));
                 self.conditions.extend(applied);
             }
-            _ => return (415, failure(415, "UnsupportedMediaType", None)),
+            _ => return (415, failure(415, "UnsupportedMediaType")),
         }
         let status = json!({"conditions": self.conditions});
         (

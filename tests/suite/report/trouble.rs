@@ -320,7 +320,7 @@ fn a_flapping_condition_is_rate_limited() {
             asked.body["status"]["conditions"][0]["status"].as_str()?,
         ))
     });
-    let told: Vec<(Instant, &str)> = told.collect();
+    let told: Vec<(tokio::time::Instant, &str)> = told.collect();
     let mut changes = vec![told[0]];
     changes.extend(
         told.windows(2)

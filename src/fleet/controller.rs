@@ -1,0 +1,106 @@
+//! The controller's tasks over one API server: the watches, the election, and the owner of the state.
+//!
+//! In: a client, the duties. Out: writes, and the state for metrics and probes. It ends when it is
+//! told to, and gives its lease away.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+
+use crate::fleet::api::Api;
+use crate::fleet::lease::Candidate;
+use crate::fleet::metrics::{State, render};
+use crate::fleet::options::{Duty, Options};
+use crate::fleet::run::Owner;
+use crate::fleet::timing::Timing;
+
+/// Changes of the watches that wait for the owner.
+const CHANGES: usize = 1024;
+
+#[derive(Debug, thiserror::Error)]
+#[error("the watch of {0} has ended")]
+pub struct WatchEnded(&'static str);
+
+pub struct Controller {
+    api: Arc<Api>,
+    duties: Vec<Duty>,
+    timing: Timing,
+    candidate: Candidate,
+    state: watch::Sender<Arc<State>>,
+}
+
+impl Controller {
+    /// `namespace`: where the Lease is, unless the options name another one.
+    pub fn new(
+        client: kube::Client,
+        namespace: &str,
+        options: &Options,
+        timing: Timing,
+        identity: &str,
+    ) -> Controller {
+        let api = Arc::new(Api::new(client, timing.clone()));
+        let lease_namespace = options.lease_namespace.as_deref();
+        let candidate = Candidate {
+            api: api.clone(),
+            namespace: lease_namespace.unwrap_or(namespace).to_owned(),
+            name: options.lease_name.clone(),
+            identity: identity.to_owned(),
+            timing: timing.clone(),
+        };
+        Controller {
+            api,
+            duties: options.duties.clone(),
+            timing,
+            candidate,
+            state: watch::Sender::default(),
+        }
+    }
+
+    pub(crate) fn states(&self) -> watch::Receiver<Arc<State>> {
+        self.state.subscribe()
+    }
+
+    /// Text of the metrics, now and later.
+    pub fn metrics(&self) -> impl Fn() -> String + use<> {
+        let states = self.states();
+        move || {
+            let state = states.borrow().clone();
+            render(&state).unwrap_or_default()
+        }
+    }
+
+    /// # Errors
+    /// A watch has ended, which it never does.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), WatchEnded> {
+        let Controller {
+            api,
+            duties,
+            timing,
+            candidate,
+            state,
+        } = self;
+        let (leads, leadership) = watch::channel(false);
+        let (changes, received) = mpsc::channel(CHANGES);
+        let volumes = async {
+            if duties.contains(&Duty::Claims) {
+                api.watch_volumes(&changes).await;
+            } else {
+                std::future::pending().await
+            }
+        };
+        let owner = Owner::new(api.clone(), &duties, timing, &candidate.identity, state);
+        let ended = tokio::select! {
+            () = stop => Ok(()),
+            never = owner.run(received, leadership) => match never {},
+            never = candidate.run(&leads) => match never {},
+            () = api.watch_nodes(&changes) => Err(WatchEnded("nodes")),
+            () = api.watch_reports(&changes) => Err(WatchEnded("nodestorages")),
+            () = volumes => Err(WatchEnded("persistentvolumes")),
+        };
+        // The owner has ended with its writes: another one may lead.
+        if *leads.borrow() {
+            candidate.release().await;
+        }
+        ended
+    }
+}

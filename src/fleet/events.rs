@@ -1,0 +1,144 @@
+//! Events that wait to be published, and what is to be said about shared drives.
+//!
+//! In: decisions. Out: events for the API server, the oldest first. No I/O but the log.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use jiff::Timestamp;
+
+use crate::csi::report::event::{
+    CLUSTER_SCOPED_NAMESPACE, Event, Regarding, event_name, regarding_node, reporting_instance,
+};
+use crate::fleet::model::View;
+use crate::model::assess::truncate;
+
+const MAX_EVENTS: usize = 1000;
+
+/// What is to be said about one object.
+pub(crate) struct Announcement {
+    pub regarding: Regarding,
+    pub reason: &'static str,
+    pub note: String,
+    pub is_warning: bool,
+}
+
+pub(crate) struct EventQueue {
+    reporting_instance: String,
+    waiting: VecDeque<Event>,
+}
+
+impl EventQueue {
+    pub(crate) fn new(identity: &str) -> EventQueue {
+        EventQueue {
+            reporting_instance: reporting_instance(identity).to_owned(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Event> {
+        self.waiting.pop_front()
+    }
+
+    /// One that could not be published waits before all others.
+    pub(crate) fn put_back(&mut self, event: Event) {
+        self.waiting.push_front(event);
+    }
+
+    /// False: there are too many, and it is dropped.
+    pub(crate) fn push(&mut self, announcement: Announcement, time: Timestamp) -> bool {
+        if self.waiting.len() >= MAX_EVENTS {
+            return false;
+        }
+        let Announcement {
+            regarding,
+            reason,
+            note,
+            is_warning,
+        } = announcement;
+        let namespace = if regarding.namespace.is_empty() {
+            CLUSTER_SCOPED_NAMESPACE.to_owned()
+        } else {
+            regarding.namespace.clone()
+        };
+        // A second leader, or the same one after a restart, repeats it once an hour at most.
+        let hour = time.as_second() / 3600;
+        self.waiting.push_back(Event {
+            name: event_name(
+                &format!("{} {}", regarding.kind, regarding.uid),
+                &format!("{reason} {note} {hour}"),
+            ),
+            namespace,
+            regarding,
+            reason: reason.to_owned(),
+            action: if is_warning { "Raised" } else { "Cleared" },
+            note: truncate(&note, 1024),
+            warning: is_warning,
+            reporting_instance: self.reporting_instance.clone(),
+            cause: None,
+            time,
+        });
+        true
+    }
+}
+
+/// Names of nodes by the id of a drive.
+pub(crate) type SharedDrives = BTreeMap<String, BTreeSet<String>>;
+
+/// What has changed from `before` to `now`, for each node and its report.
+pub(crate) fn announce_shared_drives(
+    before: &SharedDrives,
+    now: &SharedDrives,
+    view: &View,
+) -> Vec<Announcement> {
+    let raised = now
+        .iter()
+        .filter(|(id, nodes)| before.get(*id) != Some(nodes))
+        .map(|change| (change, true));
+    let cleared = before
+        .iter()
+        .filter(|(id, _)| !now.contains_key(*id))
+        .map(|change| (change, false));
+    let mut announcements = Vec::new();
+    for ((drive, nodes), holds) in raised.chain(cleared) {
+        let list = nodes.iter().cloned().collect::<Vec<_>>().join(", ");
+        let (reason, note) = if holds {
+            tracing::warn!(drive, nodes = list, "several nodes have the same drive");
+            let note = format!(
+                "drive {drive} is attached to several nodes: {list}. Two writers destroy its filesystems: detach it from all nodes but one"
+            );
+            ("SharedDrive", note)
+        } else {
+            tracing::info!(
+                drive,
+                nodes = list,
+                "the drive is no longer on several nodes"
+            );
+            let note = format!("drive {drive} is no longer attached to several nodes ({list})");
+            ("SharedDriveCleared", note)
+        };
+        for node in nodes {
+            let of_report = view.reports.get(node).map(|report| Regarding {
+                kind: "NodeStorage",
+                namespace: String::new(),
+                name: node.clone(),
+                uid: report.uid.clone(),
+            });
+            let objects = std::iter::once(regarding_node(node)).chain(of_report);
+            announcements.extend(objects.map(|regarding| Announcement {
+                regarding,
+                reason,
+                note: note.clone(),
+                is_warning: holds,
+            }));
+        }
+    }
+    announcements
+}

@@ -1,0 +1,66 @@
+//! What the programs have in common: the options of each, the end by a signal, and one thread that
+//! does all the work.
+//!
+//! In: nothing. Out: values and futures.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::logging::LogFormat;
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct ProgramOptions {
+    /// Log format, on standard error or to journald
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub log_format: LogFormat,
+
+    /// Print this program's man page and exit
+    #[arg(long, hide = true)]
+    pub man: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    #[error("starting the runtime")]
+    Runtime(#[source] std::io::Error),
+    #[error("listening for signals")]
+    Signal(#[source] std::io::Error),
+}
+
+/// SIGTERM and SIGINT, from the time of its construction on.
+pub(crate) struct Termination {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Termination {
+    pub(crate) fn new() -> Result<Termination, ProgramError> {
+        let listen = |kind| signal(kind).map_err(ProgramError::Signal);
+        Ok(Termination {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    pub(crate) async fn requested(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+        tracing::info!("stopping");
+    }
+}
+
+/// Runs `program` to its end; what it has spawned ends with it.
+pub(crate) fn run_on_one_thread<T, E: From<ProgramError>>(
+    program: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ProgramError::Runtime)?;
+    let ended = runtime.block_on(program);
+    runtime.shutdown_timeout(Duration::ZERO);
+    ended
+}
