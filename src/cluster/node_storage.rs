@@ -18,6 +18,12 @@ pub const MAX_VOLUMES: usize = 64;
 pub const MAX_STALE: usize = 32;
 /// Of one volume.
 pub const MAX_VOLUME_CONDITIONS: usize = 8;
+/// Volumes, and drives, that one challenge asks about; findings of its answer.
+pub const MAX_CHALLENGED: usize = 16;
+pub const MAX_MISSING: usize = 8;
+/// Longest nonce, and longest name of a drive or volume in a challenge, in bytes.
+pub const MAX_NONCE_LEN: usize = 128;
+pub const MAX_CHALLENGED_NAME_LEN: usize = 512;
 /// Longest message of a volume's condition, in bytes.
 pub const MAX_MESSAGE_LEN: usize = 256;
 /// Longest status as JSON, in bytes. Entries are dropped beyond it, the least severe first.
@@ -28,7 +34,7 @@ pub const DAEMON_REACHABLE: &str = "DaemonReachable";
 /// Condition: no mount of a deleted pod is left on the node.
 pub const ATTACHMENTS_CLEAN: &str = "AttachmentsClean";
 
-/// What the cluster asks of the node: nothing yet.
+/// What the cluster asks of the node. Its reporter cannot change it.
 #[allow(
     clippy::duplicated_attributes,
     reason = "columns of one type are no duplicates"
@@ -78,7 +84,32 @@ pub const ATTACHMENTS_CLEAN: &str = "AttachmentsClean";
     )
 )]
 #[serde(rename_all = "camelCase")]
-pub struct NodeStorageSpec {}
+pub struct NodeStorageSpec {
+    /// A question that the node's reporter answers once for each nonce, in `status.challenge`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub challenge: Option<Challenge>,
+}
+
+/// Asks for evidence of this moment: the node's daemon reads again and says what is wrong now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Challenge {
+    /// Anything that was not used before. A new one is a new question.
+    #[cfg_attr(feature = "fleet", schemars(length(min = 1, max = MAX_NONCE_LEN)))]
+    pub nonce: String,
+    /// When it was asked, by the clock of the one who asks. It is not compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    /// Names of the volumes in question. Without volumes and drives, all findings are meant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_CHALLENGED), inner(length(min = 1, max = MAX_CHALLENGED_NAME_LEN))))]
+    pub persistent_volumes: Vec<String>,
+    /// Ids of the drives in question.
+    #[serde(default, rename = "driveIDs", skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_CHALLENGED), inner(length(min = 1, max = MAX_CHALLENGED_NAME_LEN))))]
+    pub drive_ids: Vec<String>,
+}
 
 /// What the node's daemon says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -125,6 +156,103 @@ pub struct NodeStorageStatus {
     /// `DaemonReachable`, `AttachmentsClean`.
     #[cfg_attr(feature = "fleet", schemars(length(max = 8)))]
     pub conditions: Vec<Condition>,
+    /// The answer to the last challenge; absent without a challenge. It may be older than the
+    /// challenge: compare the nonce.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub challenge: Option<ChallengeAnswer>,
+}
+
+/// What one run of the node's daemon found after a challenge. It is from one snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ChallengeAnswer {
+    /// Of the challenge.
+    pub nonce: String,
+    /// When it was answered, by the node's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
+    #[serde(rename = "machineID")]
+    pub machine_id: String,
+    /// The start of the daemon that answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub daemon_started: Option<Time>,
+    /// The daemon's first readings are complete.
+    pub settled: bool,
+    /// A scan of the hardware that began after the challenge has succeeded.
+    pub inventory: bool,
+    /// The kernel log is read as intended.
+    pub kernel_log: bool,
+    /// What could not be read in time, or is not known on this node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_MISSING)))]
+    pub missing: Vec<String>,
+    /// Adverse findings about the volumes in question and the drives and devices below them, worst
+    /// first.
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_CHALLENGED)))]
+    pub findings: Vec<AnsweredFinding>,
+    /// There are more findings.
+    #[serde(skip_serializing_if = "is_false")]
+    pub truncated: bool,
+}
+
+/// A finding that holds when the challenge is answered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct AnsweredFinding {
+    pub id: String,
+    /// As in docs/findings.md.
+    pub reason: String,
+    /// What it means for the data.
+    pub status: VolumeStatus,
+    /// The drive of the finding, or the only one below its volume.
+    #[serde(rename = "driveID", skip_serializing_if = "String::is_empty")]
+    pub drive_id: String,
+    /// Of a volume's finding.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub driver: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub handle: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub persistent_volume: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    #[serde(skip_serializing_if = "is_false")]
+    pub acknowledged: bool,
+    /// The kinds of sources that see it in this boot and still see it, each once.
+    #[cfg_attr(feature = "fleet", schemars(length(max = 16)))]
+    pub witnesses: Vec<Witness>,
+}
+
+/// A kind of source that sees a failure independently of the others.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+pub enum Witness {
+    /// A record of the kernel, of this boot.
+    KernelLog,
+    /// The newest scan of sysfs and udev's database.
+    Inventory,
+    /// A call on the mount that fails or hangs.
+    Probe,
+    /// The drive's own report, of this boot.
+    Smart,
+    /// Error counters that changed in this boot.
+    Counter,
+    /// A filesystem check of this boot.
+    Check,
+    /// The present mount table.
+    MountTable,
+    /// The present state of an array, pool or multipath device.
+    Layer,
+    /// A value of a newer version.
+    #[default]
+    #[serde(other)]
+    Other,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
