@@ -4,6 +4,7 @@
 //! call has a time limit; a write names the uid that it is meant for and never forces.
 
 mod reduce;
+mod release;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -28,6 +29,7 @@ use crate::fleet::lease::LeaseRecord;
 use crate::fleet::model::claims::{Condition, Entry};
 use crate::fleet::model::retention::Expired;
 use crate::fleet::model::{Claim, Node, Report, Volume};
+use crate::fleet::release::action::PolicyObject;
 use crate::fleet::timing::Timing;
 
 /// Owner of the fields of `healthStatus` (server-side apply).
@@ -57,6 +59,7 @@ pub(crate) enum ClusterChange {
     Node(Change<Node>),
     Report(Change<Report>),
     Volume(Change<Volume>),
+    Policy(Change<PolicyObject>),
 }
 
 /// What became of a write to a claim.

@@ -34,7 +34,9 @@ pub(super) fn node(node: KubeNode) -> Node {
 
 pub(super) fn report(object: DynamicObject) -> Report {
     let status = object.data.get("status");
+    let challenge = object.data.pointer("/spec/challenge/nonce");
     Report {
+        challenge: challenge.and_then(|nonce| Some(nonce.as_str()?.to_owned())),
         last_write: last_write(&object.metadata),
         uid: object.metadata.uid.unwrap_or_default(),
         resource_version: object.metadata.resource_version.unwrap_or_default(),
@@ -47,6 +49,8 @@ pub(super) fn report(object: DynamicObject) -> Report {
 fn last_write(metadata: &ObjectMeta) -> Option<Timestamp> {
     let managers = metadata.managed_fields.iter().flatten();
     managers
+        // A question of the controller is no word of the node.
+        .filter(|manager| manager.manager.as_deref() != Some(FIELD_MANAGER))
         .filter_map(|manager| manager.time.as_ref())
         .chain(&metadata.creation_timestamp)
         .map(|time| time.0)
