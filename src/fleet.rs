@@ -1,8 +1,8 @@
 //! `diskvitals-fleet`: the cluster's controller. It reads the `NodeStorage` objects that the nodes'
 //! reporters write, and acts on them once in the cluster.
 //!
-//! In: watches of NodeStorage, Node and PersistentVolume objects. Out: the health of claims, events,
-//! the removal of old objects, metrics. `api` alone knows kube; `model` decides (pure); `run` is the
+//! In: watches of NodeStorage, Node, PersistentVolume and StoragePolicy objects. Out: the health of
+//! claims, proposals (StorageAction), events, the removal of old objects, metrics. `api` alone knows kube; `model` decides (pure); `run` is the
 //! one task that owns the state; `lease` elects the leader; `controller` runs them. It has no access to any node, and knows
 //! nothing of devices.
 
@@ -17,6 +17,7 @@ mod metrics;
 mod model;
 pub mod options;
 mod pace;
+mod release;
 mod run;
 mod timing;
 

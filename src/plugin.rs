@@ -492,7 +492,7 @@ async fn list_actions(
 }
 
 async fn list_retained(api: &Api, options: &Options, out: &mut Out) -> Result<(), Error> {
-    let base = read_base(api, options, None, None, out).await?;
+    let base = read_base(api, options, None, out).await?;
     let nodes = nodes(&base);
     let (volumes, remediation) = tokio::join!(
         gather::released_volumes(api),

@@ -4,6 +4,7 @@
 //! call has a time limit; a write names the uid that it is meant for and never forces.
 
 mod reduce;
+mod release;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -30,6 +31,7 @@ use crate::fleet::lease::LeaseRecord;
 use crate::fleet::model::claims::{Condition, Entry};
 use crate::fleet::model::retention::Expired;
 use crate::fleet::model::{Claim, Node, Report, Volume};
+use crate::fleet::release::action::PolicyObject;
 use crate::fleet::timing::Timing;
 
 /// Owner of the fields of `healthStatus` (server-side apply).
@@ -59,6 +61,7 @@ pub(crate) enum ClusterChange {
     Node(Change<Node>),
     Report(Change<Report>),
     Volume(Change<Volume>),
+    Policy(Change<PolicyObject>),
 }
 
 /// What became of a write to a claim.
@@ -104,7 +107,7 @@ impl Api {
 
     /// The API server stamps each renewal of a lease, and only controllers may write that lease.
     fn learn_time(&self, lease: Lease, is_just_written: bool) -> LeaseRecord {
-        let stamp = reduce::last_write(&lease.metadata);
+        let stamp = reduce::last_write(&lease.metadata, None);
         if let Some(time) = stamp
             && (is_just_written || self.server_now().is_none_or(|known| known < time))
         {

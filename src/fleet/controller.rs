@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 use crate::fleet::api::Api;
-use crate::fleet::lease::Candidate;
+use crate::fleet::lease::{Candidate, Leadership};
 use crate::fleet::metrics::{State, render};
 use crate::fleet::options::{Duty, Options};
 use crate::fleet::run::Owner;
@@ -79,11 +79,18 @@ impl Controller {
             candidate,
             state,
         } = self;
-        let (leads, leadership) = watch::channel(false);
+        let (leads, leadership) = watch::channel(Leadership::default());
         let (changes, received) = mpsc::channel(CHANGES);
         let volumes = async {
-            if duties.contains(&Duty::Claims) {
+            if duties.iter().any(|duty| duty.needs_volumes()) {
                 api.watch_volumes(&changes).await;
+            } else {
+                std::future::pending().await
+            }
+        };
+        let policies = async {
+            if duties.contains(&Duty::Release) {
+                api.watch_policies(&changes).await;
             } else {
                 std::future::pending().await
             }
@@ -96,9 +103,10 @@ impl Controller {
             () = api.watch_nodes(&changes) => Err(WatchEnded("nodes")),
             () = api.watch_reports(&changes) => Err(WatchEnded("nodestorages")),
             () = volumes => Err(WatchEnded("persistentvolumes")),
+            () = policies => Err(WatchEnded("storagepolicies")),
         };
         // The owner has ended with its writes: another one may lead.
-        if *leads.borrow() {
+        if leads.borrow().leads {
             candidate.release().await;
         }
         ended

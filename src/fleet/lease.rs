@@ -110,12 +110,20 @@ pub(crate) struct Candidate {
     pub timing: Timing,
 }
 
+/// Whether this process leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Leadership {
+    pub leads: bool,
+    /// When others may take over, if nothing is renewed.
+    pub until: Option<Instant>,
+}
+
 /// The lease as it was written, and when the write began: others measure from its end.
 type Held = (LeaseRecord, Instant);
 
 impl Candidate {
     /// Runs until the future is dropped; `release` gives the lease away.
-    pub(crate) async fn run(&self, leads: &watch::Sender<bool>) -> std::convert::Infallible {
+    pub(crate) async fn run(&self, leads: &watch::Sender<Leadership>) -> std::convert::Infallible {
         let start = Instant::now();
         let timing = &self.timing.lease;
         let mut election = Election::new(self.identity.clone(), timing.clone());
@@ -148,13 +156,13 @@ impl Candidate {
             };
             self.log_failure(failure, &mut is_failing);
             renewed = renewed.filter(|renewed| renewed.elapsed() < timing.renew_deadline);
-            self.set(leads, renewed.is_some());
+            self.set(leads, renewed);
             let next = (begin + timing.retry).max(Instant::now() + asked.unwrap_or_default());
             let deadline = renewed.map(|renewed| renewed + timing.renew_deadline);
             if let Some(deadline) = deadline.filter(|deadline| *deadline < next) {
                 tokio::time::sleep_until(deadline).await;
                 renewed = None;
-                self.set(leads, false);
+                self.set(leads, None);
             }
             tokio::time::sleep_until(next).await;
         }
@@ -174,9 +182,18 @@ impl Candidate {
         }
     }
 
-    fn set(&self, leads: &watch::Sender<bool>, leading: bool) {
-        let is_changed =
-            leads.send_if_modified(|leads| std::mem::replace(leads, leading) != leading);
+    /// A renewal alone wakes nobody.
+    fn set(&self, leads: &watch::Sender<Leadership>, renewed: Option<Instant>) {
+        let leading = renewed.is_some();
+        let until = renewed.map(|renewed| renewed + self.timing.lease.duration);
+        let is_changed = leads.send_if_modified(|leadership| {
+            let was_leading = leadership.leads;
+            *leadership = Leadership {
+                leads: leading,
+                until,
+            };
+            was_leading != leading
+        });
         if is_changed && leading {
             tracing::info!(identity = self.identity, "leading");
         } else if is_changed {

@@ -12,6 +12,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
 use crate::fleet::model::figures::{Figures, ModelFigures};
+use crate::fleet::release::Figures as ReleaseFigures;
 use crate::metrics::plain_text::plain;
 use crate::metrics::view::families::Families;
 use crate::metrics::view::label;
@@ -41,6 +42,8 @@ pub(crate) struct State {
     pub figures: Option<Arc<Figures>>,
     /// None while it is not known which claims have health of this manager.
     pub claims: Option<ClaimFigures>,
+    /// None without the duty.
+    pub release: Option<ReleaseFigures>,
     pub counters: Counters,
 }
 
@@ -80,6 +83,9 @@ impl Collector for StateCollector {
         }
         if let Some(claims) = &state.claims {
             encode_claims(&mut families, claims)?;
+        }
+        if let Some(release) = &state.release {
+            encode_release(&mut families, release)?;
         }
         let mut writes = families.counter(
             "diskvitals_fleet_writes",
@@ -189,6 +195,49 @@ fn encode_claims(families: &mut Families<'_>, claims: &ClaimFigures) -> fmt::Res
             .unlabeled(supported.into())?;
     }
     Ok(())
+}
+
+fn encode_release(families: &mut Families<'_>, figures: &ReleaseFigures) -> fmt::Result {
+    let mut refusals = families.counter(
+        "diskvitals_fleet_gate_refusals",
+        None,
+        "Decisions that a gate began to hold back.",
+    )?;
+    for (gate, count) in &figures.refusals {
+        refusals.count(&[("gate", gate.name())], *count)?;
+    }
+    families
+        .gauge(
+            "diskvitals_fleet_breaker_open",
+            None,
+            "Whether too much failed at once: nothing is proposed until a person resets the breaker.",
+        )?
+        .unlabeled(figures.is_open.into())?;
+    families
+        .gauge(
+            "diskvitals_fleet_paused",
+            None,
+            "Whether too many nodes are away for proposals.",
+        )?
+        .unlabeled(figures.is_paused.into())?;
+    let Some(actions) = &figures.actions else {
+        return Ok(());
+    };
+    let mut states = families.gauge(
+        "diskvitals_fleet_actions",
+        None,
+        "StorageAction objects by state, as the leader read them last.",
+    )?;
+    for (state, count) in actions {
+        states.value(&[("state", state.name())], *count)?;
+    }
+    families
+        .gauge(
+            "diskvitals_fleet_release_candidates",
+            None,
+            "Claims on dead drives that no gate of a policy holds back.",
+        )?
+        .unlabeled(signed(figures.would_act))
 }
 
 fn signed(value: u64) -> i64 {

@@ -7,7 +7,6 @@
 pub(crate) mod claims;
 pub(crate) mod figures;
 pub(crate) mod pin;
-#[allow(dead_code, reason = "read by the duty that proposes actions")]
 pub(crate) mod release;
 pub(crate) mod retention;
 pub(crate) mod shared_drives;
@@ -71,6 +70,8 @@ pub(crate) struct Report {
     pub last_write: Option<Timestamp>,
     /// None: never reported.
     pub status: Option<NodeStorageStatus>,
+    /// Nonce of the challenge that stands in its spec.
+    pub challenge: Option<String>,
 }
 
 impl Report {

@@ -12,6 +12,14 @@ use crate::program::ProgramOptions;
 pub enum Duty {
     Claims,
     SharedDrives,
+    /// Claims on dead drives are proposed for release; a person decides.
+    Release,
+}
+
+impl Duty {
+    pub(crate) fn needs_volumes(self) -> bool {
+        matches!(self, Duty::Claims | Duty::Release)
+    }
 }
 
 /// The cluster's controller of diskvitals: acts on the NodeStorage objects that the nodes' reporters
@@ -23,7 +31,9 @@ pub enum Duty {
 ///
 /// claims: status.healthStatus of PersistentVolumeClaims whose volume is tied to one node
 /// (Kubernetes 1.37 with the feature gate CSIVolumeHealth). shared-drives: events on nodes that list
-/// the same drive at the same time.
+/// the same drive at the same time. release: claims on dead drives are counted, and proposed for
+/// release as StoragePolicy objects say; a person approves. This version deletes nothing: it shows the
+/// commands (docs/remediation.md).
 ///
 /// Signals: TERM and INT stop it, within 5 s; the lease is released.
 #[derive(Clone, Debug, Parser)]
@@ -35,7 +45,7 @@ pub enum Duty {
     after_long_help = FLEET.help()
 )]
 pub struct Options {
-    /// What it does: claims, shared-drives; separated by commas
+    /// What it does: claims, shared-drives, release; separated by commas
     #[arg(long, value_delimiter = ',', value_name = "DUTIES", value_parser = duty, required_unless_present_any = ["man"])]
     pub duties: Vec<Duty>,
 
@@ -70,7 +80,8 @@ fn duty(text: &str) -> Result<Duty, String> {
     match text {
         "claims" => Ok(Duty::Claims),
         "shared-drives" => Ok(Duty::SharedDrives),
-        _ => Err("this version has the duties claims and shared-drives".to_owned()),
+        "release" => Ok(Duty::Release),
+        _ => Err("this version has the duties claims, shared-drives and release".to_owned()),
     }
 }
 

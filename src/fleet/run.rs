@@ -21,14 +21,17 @@ use crate::csi::report::event::Event;
 use crate::fleet::api::{Api, ClaimWrite, ClusterChange};
 use crate::fleet::claim_ledger::{ClaimLedger, Support};
 use crate::fleet::events::{Announcement, EventQueue, SharedDrives, announce_shared_drives};
+use crate::fleet::lease::Leadership;
 use crate::fleet::listing::{Lists, SeenTime};
 use crate::fleet::metrics::{ClaimFigures, Counters, State};
 use crate::fleet::model::claims::{Entry, desired};
 use crate::fleet::model::figures::{Figures, figures};
+use crate::fleet::model::release::Now;
 use crate::fleet::model::retention::{Expired, expired};
 use crate::fleet::model::{Claim, Elapsed, View};
 use crate::fleet::options::Duty;
 use crate::fleet::pace::WritePace;
+use crate::fleet::release::{self, Context, Engine};
 use crate::fleet::timing::Timing;
 use crate::host::clock;
 
@@ -44,6 +47,7 @@ enum Done {
     Event(Event, Result<(), ApiError>),
     /// Whether the object is gone.
     Report(Expired, Result<bool, ApiError>),
+    Release(release::Done),
 }
 
 pub(crate) struct Owner {
@@ -55,6 +59,10 @@ pub(crate) struct Owner {
     view: View,
     lists: Lists,
     leads: bool,
+    /// Until when, if nothing is renewed.
+    leads_until: Option<Instant>,
+    /// None without the duty.
+    release: Option<Engine>,
     /// None until the claims that this manager wrote before are known.
     ledger: Option<ClaimLedger>,
     is_adopting: bool,
@@ -81,6 +89,9 @@ impl Owner {
         Owner {
             api,
             duties: duties.to_vec(),
+            release: duties
+                .contains(&Duty::Release)
+                .then(|| Engine::new(timing.release)),
             pace: WritePace::new(timing.retry_delay(identity)),
             timing,
             state,
@@ -88,6 +99,7 @@ impl Owner {
             view: View::default(),
             lists: Lists::default(),
             leads: false,
+            leads_until: None,
             ledger: None,
             is_adopting: false,
             events: EventQueue::new(identity),
@@ -104,9 +116,10 @@ impl Owner {
     pub(crate) async fn run(
         mut self,
         mut changes: mpsc::Receiver<ClusterChange>,
-        mut leadership: watch::Receiver<bool>,
+        mut leadership: watch::Receiver<Leadership>,
     ) -> Infallible {
         loop {
+            self.leads_until = leadership.borrow().until;
             self.work();
             self.publish();
             let wake = self.next_wake();
@@ -122,7 +135,7 @@ impl Owner {
                     }
                 }
                 Ok(()) = leadership.changed() => {
-                    let leads = *leadership.borrow_and_update();
+                    let leads = leadership.borrow_and_update().leads;
                     self.set_leads(leads);
                 }
                 Some(done) = self.jobs.join_next(), if !self.jobs.is_empty() => match done {
@@ -146,13 +159,16 @@ impl Owner {
     fn is_synced(&self) -> bool {
         self.lists.nodes.is_complete
             && self.lists.reports.is_complete
-            && (self.lists.volumes.is_complete || !self.has(Duty::Claims))
+            && (self.lists.volumes.is_complete
+                || !self.duties.iter().any(|duty| duty.needs_volumes()))
+            && self.release.as_ref().is_none_or(Engine::is_synced)
     }
 
     fn is_watching(&self) -> bool {
         !(self.lists.nodes.is_failing
             || self.lists.reports.is_failing
-            || self.lists.volumes.is_failing)
+            || self.lists.volumes.is_failing
+            || self.release.as_ref().is_some_and(Engine::is_failing))
     }
 
     /// Whether what is known is what the API server has. Otherwise nothing is decided or written.
@@ -161,7 +177,7 @@ impl Owner {
     }
 
     fn apply(&mut self, change: ClusterChange) {
-        let was_seeing = self.is_seeing();
+        let (was_seeing, elapsed) = (self.is_seeing(), self.now());
         let is_changed = match change {
             ClusterChange::Node(change) => self.lists.nodes.apply(change, &mut self.view.nodes),
             ClusterChange::Report(change) => {
@@ -170,6 +186,10 @@ impl Owner {
             ClusterChange::Volume(change) => {
                 self.lists.volumes.apply(change, &mut self.view.volumes)
             }
+            ClusterChange::Policy(change) => self
+                .release
+                .as_mut()
+                .is_some_and(|release| release.apply(change, elapsed)),
         };
         let now = Instant::now();
         self.seen.set(self.is_seeing(), now);
@@ -201,6 +221,10 @@ impl Owner {
         self.shared.clear();
         self.retention_at = Instant::now();
         self.evaluate_at = Some(Instant::now());
+        let now = self.now();
+        if let Some(release) = &mut self.release {
+            release.set_leads(now);
+        }
     }
 
     /// Decides when a decision is due, and starts what may start.
@@ -239,6 +263,7 @@ impl Owner {
         if self.leads && self.has(Duty::SharedDrives) {
             self.announce_shared_drives(now);
         }
+        self.with_release(|release, cx| release.observe(cx));
         // Time alone changes a decision too.
         if let Some(due) = self.view.next_deadline(&policy, now) {
             self.evaluate_by(Instant::now() + due.saturating_sub(now));
@@ -260,6 +285,31 @@ impl Owner {
             self.announce(announcement);
         }
         self.shared = shared;
+    }
+
+    /// What the duty has to say is published by the leader only.
+    fn with_release<T>(&mut self, act: impl FnOnce(&mut Engine, Context<'_>) -> T) -> Option<T> {
+        let now = Now {
+            elapsed: self.now(),
+            wall: clock::wall_now(),
+        };
+        let lease_left = self
+            .leads_until
+            .map(|until| until.saturating_duration_since(Instant::now()));
+        let release = self.release.as_mut()?;
+        let context = Context {
+            view: &self.view,
+            now,
+            lease_left: lease_left.filter(|_| self.leads),
+        };
+        let outcome = act(release, context);
+        let news = release.take_news();
+        if self.leads {
+            for announcement in news {
+                self.announce(announcement);
+            }
+        }
+        Some(outcome)
     }
 
     fn announce(&mut self, announcement: Announcement) {
@@ -293,6 +343,11 @@ impl Owner {
                 let published = api.publish(&event).await;
                 Done::Event(event, published)
             });
+            return true;
+        }
+        if let Some(job) = self.with_release(Engine::next_job).flatten() {
+            self.jobs
+                .spawn(async move { Done::Release(job.run(&api).await) });
             return true;
         }
         if let Some(report) = self.expired.pop_front() {
@@ -332,7 +387,9 @@ impl Owner {
         let due = if must_adopt || !self.events.is_empty() || !self.expired.is_empty() {
             now
         } else {
-            self.ledger.as_ref()?.next_time(now)?
+            let health = self.ledger.as_ref().and_then(|it| it.next_time(now));
+            let release = self.release.as_ref().and_then(|it| it.next_time(now));
+            health.into_iter().chain(release).min()?
         };
         Some((at + due.saturating_sub(now)).max(self.pace.earliest()))
     }
@@ -354,6 +411,7 @@ impl Owner {
             is_watching: self.is_watching(),
             figures: self.figures.clone(),
             claims,
+            release: self.release.as_ref().map(Engine::figures),
             counters: self.counters.clone(),
         }));
     }

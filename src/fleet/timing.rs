@@ -7,12 +7,14 @@ use crate::csi::report::retry_delay::RetryDelay;
 use crate::fleet::claim_ledger::Pauses;
 use crate::fleet::lease::LeaseTiming;
 use crate::fleet::model::Policy;
+use crate::fleet::release::ReleaseTiming;
 
 #[derive(Clone, Debug)]
 pub struct Timing {
     pub(crate) policy: Policy,
     pub(crate) lease: LeaseTiming,
     pub(crate) pauses: Pauses,
+    pub(crate) release: ReleaseTiming,
     pub(crate) request_timeout: Duration,
     /// Of one page of a list: then the API server gives up too (its --request-timeout).
     pub(crate) page_timeout: Duration,
@@ -34,6 +36,7 @@ impl Default for Timing {
                 refused: seconds(1800),
                 probe: seconds(1800),
             },
+            release: ReleaseTiming::default(),
             request_timeout: seconds(15),
             page_timeout: seconds(60),
             debounce: Duration::from_millis(500),
@@ -80,6 +83,21 @@ impl Timing {
                     self.lease.duration = value;
                     self.lease.renew_deadline = value * 4 / 5;
                     self.lease.retry = value / 6;
+                }
+                "round" => self.release.round = value,
+                "reread" => self.release.reread = value,
+                "ask" => self.release.ask_again = value,
+                "node-ready" => self.release.limits.node_ready = value,
+                "daemon-age" => self.release.limits.daemon_age = value,
+                "controller-age" => self.release.limits.controller_age = value,
+                "approval" => self.release.limits.approval = value,
+                "good" => self.release.breaker.good_time = value,
+                // A lease that is shorter has less left.
+                "lease-left" => self.release.limits.lease_left = value,
+                // The policy's ten minutes become this many seconds.
+                "hold" => {
+                    let seconds = u32::try_from(value.as_secs()).unwrap_or(u32::MAX);
+                    self.release.limits.hold_divisor = 600 / seconds.max(1);
                 }
                 _ => return Err(format!("DISKVITALS_FLEET_TIMING: {key}")),
             }

@@ -181,7 +181,7 @@ async fn answer_all(
     timing: &ReportTiming,
     answers: &watch::Sender<AnswerState>,
 ) -> Infallible {
-    let mut retry = RetryDelay::new(timing, node);
+    let mut retry = RetryDelay::new(timing.initial_backoff, timing.max_backoff, node);
     let mut not_before = Instant::now();
     let mut last_error = None;
     loop {

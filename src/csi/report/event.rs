@@ -30,7 +30,7 @@ pub(crate) struct Regarding {
 impl Regarding {
     pub(crate) fn api_version(&self) -> &'static str {
         match self.kind {
-            "NodeStorage" => "diskvitals.io/v1alpha1",
+            "NodeStorage" | "StorageAction" | "StoragePolicy" => "diskvitals.io/v1alpha1",
             _ => "v1",
         }
     }

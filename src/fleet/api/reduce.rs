@@ -47,18 +47,22 @@ pub(super) fn report(object: DynamicObject) -> Report {
         let message: String = condition.message.chars().map(shown).collect();
         condition.message = truncate(&message, MAX_MESSAGE_LEN);
     }
+    let challenge = object.data.pointer("/spec/challenge/nonce");
     Report {
-        last_write: last_write(&object.metadata),
+        challenge: challenge.and_then(|nonce| Some(nonce.as_str()?.to_owned())),
+        // A question of the controller is no word of the node.
+        last_write: last_write(&object.metadata, Some(FIELD_MANAGER)),
         uid: object.metadata.uid.unwrap_or_default(),
         resource_version: object.metadata.resource_version.unwrap_or_default(),
         status,
     }
 }
 
-/// By the API server's clock: of the field managers, and of the creation.
-pub(super) fn last_write(metadata: &ObjectMeta) -> Option<Timestamp> {
+/// By the API server's clock: of the field managers but one, and of the creation.
+pub(super) fn last_write(metadata: &ObjectMeta, ignored: Option<&str>) -> Option<Timestamp> {
     let managers = metadata.managed_fields.iter().flatten();
     managers
+        .filter(|manager| ignored.is_none() || manager.manager.as_deref() != ignored)
         .filter_map(|manager| manager.time.as_ref())
         .chain(&metadata.creation_timestamp)
         .map(|time| time.0)

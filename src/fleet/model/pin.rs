@@ -67,3 +67,11 @@ fn by_hostname<'v>(view: &'v View, hostname: &str) -> Lookup<'v> {
         _ => Lookup::None,
     }
 }
+
+/// Whether it names one node by its form, even one that does not exist.
+pub(crate) fn is_of_node(pin: &Pin) -> bool {
+    match pin {
+        Pin::Name(_) => true,
+        Pin::Label { key, .. } => key == HOSTNAME,
+    }
+}

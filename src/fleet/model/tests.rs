@@ -98,6 +98,7 @@ fn view(statuses: &[(&str, NodeStorageStatus)]) -> View {
 
 fn report(view: &mut View, name: &str, status: NodeStorageStatus) {
     let report = Report {
+        challenge: None,
         uid: format!("report-of-{name}"),
         resource_version: "1".into(),
         last_write: Some(Timestamp::UNIX_EPOCH),

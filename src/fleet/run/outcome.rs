@@ -59,6 +59,15 @@ impl Owner {
                     );
                 }
             }
+            Done::Release(done) => {
+                match self.with_release(|release, cx| release.finish(done, cx)) {
+                    Some(Err(error)) => {
+                        self.counters.count("release", "error");
+                        self.fail("proposing releases", error);
+                    }
+                    Some(Ok(())) | None => self.pace.succeed(),
+                }
+            }
             Done::Report(_, Err(error)) => {
                 self.counters.count("retention", "error");
                 // The next round finds it again.

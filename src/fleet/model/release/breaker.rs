@@ -184,6 +184,11 @@ impl Breaker {
         }
     }
 
+    /// An earlier process opened it.
+    pub(crate) fn adopt(&mut self, open: Open) {
+        self.state.open.get_or_insert(open);
+    }
+
     pub(crate) fn state(&self) -> &BreakerState {
         &self.state
     }

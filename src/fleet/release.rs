@@ -1,0 +1,447 @@
+//! The duty `release`: claims on dead drives are counted and proposed for release. Nothing is
+//! released: this version ends where a person would act.
+//!
+//! In: the view, policies, and what jobs have read. Out: one job after the other, events, figures.
+//! A round reads all actions, looks at each action and each candidate, and then writes what changed
+//! in the policies. The judgement is in `model::release`; nothing here calls the API server. No
+//! proposal rests on an earlier round: each is read and decided anew.
+
+pub(crate) mod action;
+mod challenge;
+mod decide;
+mod figures;
+mod job;
+pub(crate) mod readings;
+mod report;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::cluster::gate::Gate;
+use crate::csi::report::api::ApiError;
+use crate::fleet::api::Change;
+use crate::fleet::events::Announcement;
+use crate::fleet::listing::Listing;
+use crate::fleet::model::release::breaker::{Breaker, BreakerLimits, Open, Opener, Sample};
+use crate::fleet::model::release::budget::ActionSummary;
+use crate::fleet::model::release::candidate::{Candidate, Timers};
+use crate::fleet::model::release::check::{FleetState, Refusal};
+use crate::fleet::model::release::evidence::Reading;
+use crate::fleet::model::release::steps::StepLimits;
+use crate::fleet::model::release::{Limits, Now};
+use crate::fleet::model::{Elapsed, View};
+use crate::fleet::release::action::{ActionList, ActionObject, PolicyObject};
+use crate::fleet::release::challenge::Challenges;
+pub(crate) use crate::fleet::release::figures::Figures;
+pub(crate) use crate::fleet::release::job::{Done, Job};
+use crate::fleet::release::readings::{Question, Readings};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReleaseTiming {
+    pub limits: Limits,
+    pub breaker: BreakerLimits,
+    pub steps: StepLimits,
+    /// From the end of a round to the next one.
+    pub round: Duration,
+    /// What is held back by the node's report alone is read again after this time.
+    pub reread: Duration,
+    /// A node is asked again after this time without an answer.
+    pub ask_again: Duration,
+}
+
+impl Default for ReleaseTiming {
+    fn default() -> ReleaseTiming {
+        ReleaseTiming {
+            limits: Limits::default(),
+            breaker: BreakerLimits::default(),
+            steps: StepLimits::default(),
+            round: Duration::from_secs(30),
+            reread: Duration::from_secs(300),
+            ask_again: Duration::from_secs(300),
+        }
+    }
+}
+
+/// What one call may look at.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub view: &'a View,
+    pub now: Now,
+    /// How much longer this process is the leader.
+    pub lease_left: Option<Duration>,
+}
+
+/// A candidate under a policy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    policy: String,
+    claim_uid: String,
+    volume: String,
+    drive: String,
+    reason: String,
+}
+
+impl Key {
+    fn new(policy: &str, candidate: &Candidate) -> Key {
+        Key {
+            policy: policy.to_owned(),
+            claim_uid: candidate.claim.uid.clone(),
+            volume: candidate.volume.clone(),
+            drive: candidate.drive.id.clone(),
+            reason: candidate.reason.clone(),
+        }
+    }
+}
+
+/// What was decided about a candidate last.
+#[derive(Clone, Debug)]
+struct Decision {
+    candidate: Candidate,
+    refusals: Vec<Refusal>,
+    read_at: Option<Elapsed>,
+}
+
+/// What a round still has to look at.
+#[derive(Clone, Debug)]
+enum Subject {
+    Action(Box<ActionObject>),
+    Candidate(Key),
+}
+
+#[derive(Default)]
+enum Round {
+    #[default]
+    None,
+    Listing,
+    Subjects(VecDeque<Subject>),
+}
+
+pub(crate) struct Engine {
+    timing: ReleaseTiming,
+    listing: Listing<PolicyObject>,
+    policies: BTreeMap<String, PolicyObject>,
+    /// When everything that is watched was first known.
+    started: Option<Elapsed>,
+    timers: Timers,
+    candidates: Vec<Candidate>,
+    breaker: Breaker,
+    actions: Reading<Vec<ActionObject>>,
+    /// The highest of the store.
+    revision: u64,
+    went_back: Option<String>,
+    round: Round,
+    next_round: Elapsed,
+    /// The subject whose readings are awaited.
+    reading: Option<Subject>,
+    writes: VecDeque<Job>,
+    is_busy: bool,
+    decisions: BTreeMap<Key, Decision>,
+    /// Gates that hold an action, by its uid.
+    held: BTreeMap<String, BTreeSet<Gate>>,
+    challenges: Challenges,
+    counts: BTreeMap<Gate, u64>,
+    news: Vec<Announcement>,
+}
+
+impl Engine {
+    pub(crate) fn new(timing: ReleaseTiming) -> Engine {
+        Engine {
+            timing,
+            listing: Listing::default(),
+            policies: BTreeMap::new(),
+            started: None,
+            timers: Timers::default(),
+            candidates: Vec::new(),
+            breaker: Breaker::new(None),
+            actions: Reading::default(),
+            revision: 0,
+            went_back: None,
+            round: Round::None,
+            next_round: Elapsed::ZERO,
+            reading: None,
+            writes: VecDeque::new(),
+            is_busy: false,
+            decisions: BTreeMap::new(),
+            held: BTreeMap::new(),
+            challenges: Challenges::default(),
+            counts: Gate::ALL.iter().map(|gate| (*gate, 0)).collect(),
+            news: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_synced(&self) -> bool {
+        self.listing.is_complete
+    }
+
+    pub(crate) fn is_failing(&self) -> bool {
+        self.listing.is_failing
+    }
+
+    /// True if a policy has changed.
+    pub(crate) fn apply(&mut self, change: Change<PolicyObject>, now: Elapsed) -> bool {
+        let is_changed = self.listing.apply(change, &mut self.policies);
+        if is_changed {
+            self.next_round = self.next_round.min(now);
+        }
+        is_changed
+    }
+
+    /// Another process may have acted meanwhile: what was read is forgotten.
+    pub(crate) fn set_leads(&mut self, now: Elapsed) {
+        self.actions = Reading::default();
+        self.round = Round::None;
+        self.next_round = now;
+        self.reading = None;
+        self.writes.clear();
+        self.is_busy = false;
+        self.decisions.clear();
+        self.held.clear();
+        self.challenges = Challenges::default();
+        self.news.clear();
+    }
+
+    /// Called after each change of the view, on each replica, and by time.
+    pub(crate) fn observe(&mut self, cx: Context<'_>) {
+        self.started.get_or_insert(cx.now.elapsed);
+        let before = self.candidates.len();
+        self.candidates = self.timers.observe(cx.view, cx.now.elapsed);
+        if self.candidates.len() != before {
+            let soon = cx.now.elapsed + self.timing.round / 6;
+            self.next_round = self.next_round.min(soon);
+        }
+        self.observe_breaker(cx);
+    }
+
+    fn observe_breaker(&mut self, cx: Context<'_>) {
+        let reset_at = self.reset_at();
+        if self.breaker.state().open.is_none()
+            && let Some(open) = self.recorded_opening()
+            && !is_reset(reset_at, &open, cx.now.wall, &self.timing.breaker)
+        {
+            self.breaker.adopt(open);
+        }
+        let before = self.breaker.state().clone();
+        let summaries = self.summaries();
+        let went_back = self.went_back.take();
+        let sample = Sample {
+            view: cx.view,
+            actions: summaries.as_ref().ok().map_or(&[], Vec::as_slice),
+            went_back: went_back.as_deref(),
+            reset_at,
+        };
+        if self.breaker.observe(&sample, &self.timing.breaker, cx.now) {
+            self.announce_breaker(&before);
+            self.next_round = self.next_round.min(cx.now.elapsed);
+        }
+        // The end of a pause comes by time alone.
+        let deadline = self.breaker.next_deadline(&self.timing.breaker);
+        if let Some(at) = deadline.filter(|at| *at > cx.now.elapsed) {
+            self.next_round = self.next_round.min(at);
+        }
+    }
+
+    /// The latest reset of all policies.
+    fn reset_at(&self) -> Option<Timestamp> {
+        let resets = self.policies.values();
+        resets
+            .filter_map(|policy| policy.state.spec.breaker_reset_at.as_ref())
+            .map(|time| time.0)
+            .max()
+    }
+
+    /// The breaker of an earlier process: it stands in the policies.
+    fn recorded_opening(&self) -> Option<Open> {
+        let conditions = self.policies.values().flat_map(|it| &it.status.conditions);
+        conditions
+            .filter(|it| {
+                it.type_ == crate::cluster::storage_policy::BREAKER_OPEN && it.status == "True"
+            })
+            .map(|it| Open {
+                opener: Opener::from_name(&it.reason),
+                text: it.message.clone(),
+                at: it.last_transition_time.0,
+            })
+            .max_by_key(|open| open.at)
+    }
+
+    fn summaries(&self) -> Reading<Vec<ActionSummary>> {
+        match self.actions.as_ref() {
+            Ok(actions) => {
+                let summary = |it: &ActionObject| {
+                    ActionSummary::new(&it.namespace, &it.name, &it.spec, &it.status)
+                };
+                Reading::Read(actions.iter().map(summary).collect())
+            }
+            Err(why) => Reading::Failed(why.to_owned()),
+        }
+    }
+
+    fn fleet(&self, cx: Context<'_>) -> FleetState {
+        FleetState {
+            started: self.started.unwrap_or(cx.now.elapsed),
+            nodes: u32::try_from(cx.view.nodes.len()).unwrap_or(u32::MAX),
+            breaker: self.breaker.state().clone(),
+            lease_left: cx.lease_left,
+            actions: self.summaries(),
+        }
+    }
+
+    /// When there is something to do next. None: a job is under way.
+    pub(crate) fn next_time(&self, now: Elapsed) -> Option<Elapsed> {
+        if self.is_busy {
+            return None;
+        }
+        let is_idle = self.writes.is_empty() && matches!(self.round, Round::None);
+        Some(if is_idle { self.next_round } else { now })
+    }
+
+    /// The next call of the API server. One at a time, by the leader only.
+    pub(crate) fn next_job(&mut self, cx: Context<'_>) -> Option<Job> {
+        if self.is_busy {
+            return None;
+        }
+        let job = self.choose(cx);
+        self.is_busy = job.is_some();
+        job
+    }
+
+    fn choose(&mut self, cx: Context<'_>) -> Option<Job> {
+        loop {
+            if let Some(write) = self.writes.pop_front() {
+                return Some(write);
+            }
+            match &mut self.round {
+                Round::None if self.next_round <= cx.now.elapsed => {
+                    self.round = Round::Listing;
+                    return Some(Job::List);
+                }
+                Round::None | Round::Listing => return None,
+                Round::Subjects(subjects) => match subjects.pop_front() {
+                    Some(subject) => {
+                        if let Some(question) = self.begin(&subject, cx) {
+                            self.reading = Some(subject);
+                            return Some(Job::Read(question));
+                        }
+                    }
+                    None => self.end_round(cx),
+                },
+            }
+        }
+    }
+
+    /// An error is returned for the owner's log and its pause; the round ends with it.
+    pub(crate) fn finish(&mut self, done: Done, cx: Context<'_>) -> Result<(), ApiError> {
+        self.is_busy = false;
+        match done {
+            Done::Listed(Ok(list)) => self.take_list(list, cx),
+            Done::Listed(Err(error)) => {
+                let (why, _) = error.clone().into_message_and_delay();
+                self.actions = Reading::Failed(why);
+                self.stop_round(cx);
+                return Err(error);
+            }
+            Done::Read(readings) => self.take_readings(*readings, cx),
+            Done::Created(proposal, Ok(is_new)) => {
+                if is_new {
+                    self.announce_proposal(&proposal);
+                }
+                // Its status follows.
+                self.next_round = cx.now.elapsed;
+            }
+            Done::TakenBack(action, why, Ok(true)) => self.announce_taken_back(&action, &why),
+            Done::Written(Ok(true)) => {}
+            // It was changed meanwhile: the next round looks again.
+            Done::TakenBack(_, _, Ok(false)) | Done::Written(Ok(false)) => {}
+            Done::Created(_, Err(error))
+            | Done::TakenBack(_, _, Err(error))
+            | Done::Written(Err(error)) => {
+                self.stop_round(cx);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn stop_round(&mut self, cx: Context<'_>) {
+        self.writes.clear();
+        self.reading = None;
+        self.round = Round::None;
+        self.next_round = cx.now.elapsed + self.timing.round;
+    }
+
+    fn take_list(&mut self, list: ActionList, cx: Context<'_>) {
+        if let Some(revision) = list.revision {
+            if revision < self.revision {
+                self.went_back = Some(format!(
+                    "the API server's resourceVersion is {revision}, and was {} before",
+                    self.revision
+                ));
+            }
+            self.revision = revision;
+        }
+        let uids: BTreeSet<&String> = list.actions.iter().map(|it| &it.uid).collect();
+        self.held.retain(|uid, _| uids.contains(uid));
+        self.challenges.retain(&uids);
+        let unfinished = list.actions.iter().filter(|it| !it.status.is_finished());
+        let mut subjects: VecDeque<Subject> = unfinished
+            .map(|it| Subject::Action(Box::new(it.clone())))
+            .collect();
+        self.writes.extend(
+            action::outdated(&list.actions, cx.now.wall)
+                .into_iter()
+                .map(|it| Job::Delete(Box::new(it.clone()))),
+        );
+        self.actions = Reading::Read(list.actions);
+        self.observe(cx);
+        self.remember_candidates();
+        subjects.extend(self.decisions.keys().cloned().map(Subject::Candidate));
+        self.round = Round::Subjects(subjects);
+    }
+
+    fn take_readings(&mut self, readings: Readings, cx: Context<'_>) {
+        let Some(subject) = self.reading.take() else {
+            return;
+        };
+        let claim = match &subject {
+            Subject::Action(action) => decide::claim_of(action),
+            Subject::Candidate(key) => match self.decisions.get(key) {
+                Some(decision) => decision.candidate.claim.clone(),
+                None => return,
+            },
+        };
+        let actions = self.actions.as_ref().map_or(&[][..], Vec::as_slice);
+        let (evidence, progress) = readings.complete(&claim, cx.view, actions);
+        match subject {
+            Subject::Action(action) => self.decide_action(&action, &evidence, &progress, cx),
+            Subject::Candidate(key) => self.decide_candidate(&key, Some(&evidence), cx),
+        }
+    }
+
+    fn end_round(&mut self, cx: Context<'_>) {
+        self.round = Round::None;
+        self.next_round = cx.now.elapsed + self.timing.round;
+        self.write_policies(cx);
+        self.clear_challenges(cx);
+    }
+
+    pub(crate) fn take_news(&mut self) -> Vec<Announcement> {
+        std::mem::take(&mut self.news)
+    }
+}
+
+fn is_reset(
+    reset_at: Option<Timestamp>,
+    open: &Open,
+    wall: Timestamp,
+    limits: &BreakerLimits,
+) -> bool {
+    let latest = jiff::SignedDuration::try_from(limits.clock_skew)
+        .ok()
+        .and_then(|skew| wall.checked_add(skew).ok());
+    reset_at.is_some_and(|at| at > open.at && latest.is_some_and(|latest| at <= latest))
+}
+
+#[cfg(test)]
+mod tests;

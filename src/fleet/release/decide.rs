@@ -1,0 +1,421 @@
+//! What follows from the evidence of one candidate or one action. Pure.
+//!
+//! In: evidence. Out: a proposal, a status, an approval that is taken back, a question to the node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cluster::gate::Gate;
+use crate::cluster::storage_action::{ABORTED, Approval, StorageActionSpec, StorageActionStatus};
+use crate::cluster::storage_policy::Mode;
+use crate::fleet::model::Claim;
+use crate::fleet::model::release::candidate::{Candidate, Sighting, find};
+use crate::fleet::model::release::check::{ActionState, Case, PolicyState, Refusal, check};
+use crate::fleet::model::release::evidence::Evidence;
+use crate::fleet::model::release::proposal::{evidence_update, proposal};
+use crate::fleet::model::release::steps::{self, Progress, Step};
+use crate::fleet::release::action::{
+    ActionObject, NOT_CARRIED_OUT, PROPOSED, add_step, commands, set_condition, set_waiting,
+};
+use crate::fleet::release::challenge::Outcome;
+use crate::fleet::release::{Context, Decision, Engine, Job, Key, Question, Subject};
+
+pub(super) fn claim_of(action: &ActionObject) -> Claim {
+    Claim {
+        namespace: action.namespace.clone(),
+        name: action.spec.claim.name.clone(),
+        uid: action.spec.claim.uid.clone(),
+    }
+}
+
+/// Gates of the controller and the policy: while one refuses, nothing is read.
+fn is_global(gate: Gate) -> bool {
+    gate < Gate::ReportNotCurrent
+}
+
+/// Gates that need nothing but what is watched.
+fn is_early(gate: Gate) -> bool {
+    gate < Gate::NodeNotReady
+}
+
+impl Engine {
+    /// What is to be read for the subject. None: it was decided without.
+    pub(super) fn begin(&mut self, subject: &Subject, cx: Context<'_>) -> Option<Question> {
+        match subject {
+            Subject::Action(action) => {
+                let policy = self.policy(&action.spec.policy);
+                Some(question(
+                    &policy,
+                    claim_of(action),
+                    &action.spec.persistent_volume.name,
+                    &action.spec.node.name,
+                ))
+            }
+            Subject::Candidate(key) => {
+                let decision = self.decisions.get(key)?.clone();
+                let policy = self.policy(&key.policy);
+                let early = self.refusals(&policy, &self.sighting(&decision, cx), None, cx);
+                let is_recent = decision
+                    .read_at
+                    .is_some_and(|at| cx.now.elapsed.saturating_sub(at) < self.timing.reread);
+                let skips = early.iter().any(|it| is_global(it.gate))
+                    || !early.is_empty() && is_recent
+                    || early
+                        .iter()
+                        .any(|it| matches!(it.gate, Gate::FindingGone | Gate::ReportNotCurrent));
+                if skips {
+                    self.decide_candidate(key, None, cx);
+                    return None;
+                }
+                let candidate = &decision.candidate;
+                Some(question(
+                    &policy,
+                    candidate.claim.clone(),
+                    &candidate.volume,
+                    &candidate.node,
+                ))
+            }
+        }
+    }
+
+    fn policy(&self, name: &str) -> PolicyState {
+        let known = self.policies.get(name).map(|it| it.state.clone());
+        known.unwrap_or_else(|| PolicyState::unreadable(name))
+    }
+
+    /// Each candidate under each policy. What was a candidate before and is none now stays until it
+    /// is known why.
+    pub(super) fn remember_candidates(&mut self) {
+        let policies: BTreeSet<&String> = self.policies.keys().collect();
+        self.decisions
+            .retain(|key, _| policies.contains(&key.policy));
+        for policy in policies {
+            for candidate in &self.candidates {
+                let decision = self
+                    .decisions
+                    .entry(Key::new(policy, candidate))
+                    .or_insert_with(|| Decision {
+                        candidate: candidate.clone(),
+                        refusals: Vec::new(),
+                        read_at: None,
+                    });
+                decision.candidate = candidate.clone();
+            }
+        }
+    }
+
+    fn sighting(&self, decision: &Decision, cx: Context<'_>) -> Sighting {
+        let mut spec = StorageActionSpec::default();
+        let candidate = &decision.candidate;
+        spec.claim.uid.clone_from(&candidate.claim.uid);
+        spec.persistent_volume.name.clone_from(&candidate.volume);
+        spec.node.name.clone_from(&candidate.node);
+        spec.drive.id.clone_from(&candidate.drive.id);
+        spec.finding.reason.clone_from(&candidate.reason);
+        find(cx.view, &self.candidates, &spec)
+    }
+
+    /// Without evidence: only of the gates that need none.
+    fn refusals(
+        &self,
+        policy: &PolicyState,
+        sighting: &Sighting,
+        evidence: Option<&Evidence>,
+        cx: Context<'_>,
+    ) -> Vec<Refusal> {
+        let nothing = Evidence::default();
+        let fleet = self.fleet(cx);
+        let case = Case {
+            policy,
+            sighting,
+            evidence: evidence.unwrap_or(&nothing),
+            fleet: &fleet,
+            action: None,
+            limits: &self.timing.limits,
+        };
+        let mut refusals = check(&case, cx.now);
+        refusals.retain(|it| evidence.is_some() || is_early(it.gate));
+        refusals
+    }
+
+    pub(super) fn decide_candidate(
+        &mut self,
+        key: &Key,
+        evidence: Option<&Evidence>,
+        cx: Context<'_>,
+    ) {
+        let Some(mut decision) = self.decisions.remove(key) else {
+            return;
+        };
+        let policy = self.policy(&key.policy);
+        let sighting = self.sighting(&decision, cx);
+        let mut refusals = self.refusals(&policy, &sighting, evidence, cx);
+        let is_gone = matches!(sighting, Sighting::Gone);
+        let is_global = refusals.iter().any(|it| is_global(it.gate));
+        if evidence.is_none() && !is_gone && !is_global {
+            // What the last reading showed still holds it, as far as is known.
+            let known = decision.refusals.iter().filter(|it| !is_early(it.gate));
+            refusals.extend(known.cloned());
+        }
+        let gates = |refusals: &[Refusal]| -> BTreeSet<Gate> {
+            refusals.iter().map(|it| it.gate).collect()
+        };
+        let (before, after) = (gates(&decision.refusals), gates(&refusals));
+        let is_first = decision.read_at.is_none();
+        for gate in after.difference(&before) {
+            *self.counts.entry(*gate).or_default() += 1;
+        }
+        let is_changed = before != after || is_first && evidence.is_some();
+        if is_changed && !(is_global && before.is_empty()) {
+            self.announce_candidate(&policy, &decision.candidate, &refusals);
+        }
+        if is_gone {
+            return;
+        }
+        if evidence.is_some() {
+            decision.read_at = Some(cx.now.elapsed);
+        }
+        let is_free = refusals.is_empty();
+        decision.refusals = refusals;
+        if let Some(evidence) = evidence.filter(|_| is_free && policy.spec.mode == Mode::Propose) {
+            self.propose(&policy, &decision.candidate, evidence);
+        }
+        self.decisions.insert(key.clone(), decision);
+    }
+
+    fn propose(&mut self, policy: &PolicyState, candidate: &Candidate, evidence: &Evidence) {
+        let Some(proposal) = proposal(&policy.name, candidate, evidence) else {
+            return;
+        };
+        let Ok(actions) = self.actions.as_ref() else {
+            return;
+        };
+        // The same intervention has the same name, whatever became of it; and a claim is in one
+        // action at a time.
+        let exists = actions.iter().any(|it| {
+            it.namespace == proposal.namespace
+                && (it.name == proposal.name
+                    || it.spec.claim.uid == proposal.spec.claim.uid && !it.status.is_finished())
+        });
+        let is_queued = self.writes.iter().any(
+            |job| matches!(job, Job::Create(other) if other.spec.claim == proposal.spec.claim),
+        );
+        if !exists && !is_queued {
+            self.writes.push_back(Job::Create(Box::new(proposal)));
+        }
+    }
+
+    pub(super) fn decide_action(
+        &mut self,
+        action: &ActionObject,
+        evidence: &Evidence,
+        progress: &Progress,
+        cx: Context<'_>,
+    ) {
+        let policy = self.policy(&action.spec.policy);
+        let sighting = find(cx.view, &self.candidates, &action.spec);
+        let fleet = self.fleet(cx);
+        let state = ActionState {
+            namespace: action.namespace.clone(),
+            name: action.name.clone(),
+            spec: action.spec.clone(),
+            status: action.status.clone(),
+            answer: self.answer(action, cx),
+        };
+        let case = Case {
+            policy: &policy,
+            sighting: &sighting,
+            evidence,
+            fleet: &fleet,
+            action: Some(&state),
+            limits: &self.timing.limits,
+        };
+        let refusals = check(&case, cx.now);
+        let step = steps::next(&case, &state, progress, &self.timing.steps, cx.now);
+        let mut status = action.status.clone();
+        status.observed_generation = action.generation;
+        if status.step.is_empty() {
+            PROPOSED.clone_into(&mut status.step);
+            add_step(&mut status, "proposed; nothing is changed", cx.now.wall);
+        }
+        if let Sighting::Listed(candidate) = &sighting
+            && let Some((lines, hash)) = evidence_update(&state, candidate, evidence)
+        {
+            (status.evidence, status.evidence_hash) = (lines, hash);
+            add_step(&mut status, "the evidence has changed", cx.now.wall);
+        }
+        if state.answer.as_ref().is_ok() && self.challenges.outcome(action).is_none() {
+            let outcome = outcome_of(&refusals);
+            let line = answer_line(action, &outcome);
+            if status.steps.last().is_none_or(|step| step.text != line) {
+                add_step(&mut status, &line, cx.now.wall);
+            }
+            self.challenges.set_outcome(action, outcome);
+        }
+        let outcome = self.challenges.outcome(action);
+        if asks(action, &refusals) {
+            self.ask(action, cx);
+        }
+        self.count_held(action, &refusals);
+        match step {
+            Step::Nothing => return,
+            Step::TakeBackApproval(refusal) => {
+                let why = format!("{}: {}", refusal.gate, refusal.text);
+                self.writes
+                    .push_back(Job::TakeBack(Box::new(action.clone()), why));
+                return;
+            }
+            Step::MarkAborted { gate, text } => {
+                let reason = gate.map_or("Rejected", Gate::name);
+                reason.clone_into(&mut status.blocked_by);
+                set_condition(
+                    &mut status.conditions,
+                    ABORTED,
+                    true,
+                    reason,
+                    &text,
+                    cx.now.wall,
+                );
+                ABORTED.clone_into(&mut status.step);
+                add_step(
+                    &mut status,
+                    &format!("ended: {reason}: {text}"),
+                    cx.now.wall,
+                );
+                self.announce_aborted(action, reason, &text);
+            }
+            Step::Wait { gate, text } => {
+                let name = gate.map_or("", Gate::name);
+                let reason = if name.is_empty() { "Waiting" } else { name };
+                set_waiting(&mut status, name, reason, &text, cx.now.wall);
+            }
+            Step::Challenge => match outcome {
+                // The answer to this approval counts: this version does not act on it.
+                Some(Outcome::Confirmed) => self.set_not_carried_out(action, &mut status, cx),
+                Some(Outcome::Contradicted(refusal)) => {
+                    let gate = refusal.gate.name();
+                    set_waiting(&mut status, gate, gate, &refusal.text, cx.now.wall);
+                }
+                None => {
+                    let gate = Gate::NoAnswer.name();
+                    let text = "the node has been asked and has not answered";
+                    set_waiting(&mut status, gate, gate, text, cx.now.wall);
+                }
+            },
+            Step::MarkConfirmed
+            | Step::Prepare { .. }
+            | Step::MarkPrepared
+            | Step::DeleteClaim { .. }
+            | Step::MarkClaimDeleted
+            | Step::EvictPod { .. }
+            | Step::MarkPodEvicted
+            | Step::EvictAgain { .. }
+            | Step::MarkReplaced
+            | Step::MarkStuck(_)
+            | Step::RestoreVolume { .. } => self.set_not_carried_out(action, &mut status, cx),
+        }
+        self.push_status(action, status);
+    }
+
+    fn set_not_carried_out(
+        &mut self,
+        action: &ActionObject,
+        status: &mut StorageActionStatus,
+        cx: Context<'_>,
+    ) {
+        let is_news = !status
+            .conditions
+            .iter()
+            .any(|it| it.reason == NOT_CARRIED_OUT);
+        let text = format!(
+            "approved, and no gate holds it back; this version of diskvitals-fleet does not carry actions out. By hand: {}",
+            commands(action)
+        );
+        set_waiting(status, "", NOT_CARRIED_OUT, &text, cx.now.wall);
+        if is_news {
+            let line = "approved and confirmed; this version does not carry it out: see the condition Confirmed";
+            add_step(status, line, cx.now.wall);
+            self.announce_confirmed(action, &text);
+        }
+    }
+
+    fn push_status(&mut self, action: &ActionObject, status: StorageActionStatus) {
+        if status != action.status {
+            self.writes.push_back(Job::ActionStatus(
+                Box::new(action.clone()),
+                Box::new(status),
+            ));
+        }
+    }
+
+    fn count_held(&mut self, action: &ActionObject, refusals: &[Refusal]) {
+        let after: BTreeSet<Gate> = refusals.iter().map(|it| it.gate).collect();
+        let before = self
+            .held
+            .insert(action.uid.clone(), after.clone())
+            .unwrap_or_default();
+        for gate in after.difference(&before) {
+            *self.counts.entry(*gate).or_default() += 1;
+        }
+        if before != after {
+            self.announce_held(action, refusals);
+        }
+    }
+
+    /// Refusals of each policy's candidates.
+    pub(super) fn by_policy(&self) -> BTreeMap<&str, Vec<&[Refusal]>> {
+        let mut by_policy: BTreeMap<&str, Vec<&[Refusal]>> = BTreeMap::new();
+        for (key, decision) in &self.decisions {
+            let refusals = by_policy.entry(&key.policy).or_default();
+            refusals.push(&decision.refusals);
+        }
+        by_policy
+    }
+}
+
+/// Whether nothing but the person's approval and the node's word is missing.
+fn asks(action: &ActionObject, refusals: &[Refusal]) -> bool {
+    let is_open = |refusal: &Refusal| match refusal.gate {
+        Gate::NotApproved => action.spec.approval == Approval::Pending,
+        gate => gate == Gate::NoAnswer,
+    };
+    refusals.iter().any(|it| it.gate == Gate::NoAnswer) && refusals.iter().all(is_open)
+}
+
+fn outcome_of(refusals: &[Refusal]) -> Outcome {
+    let against = refusals.iter().find(|it| {
+        matches!(
+            it.gate,
+            Gate::BootChanged
+                | Gate::FindingAcknowledged
+                | Gate::FindingGone
+                | Gate::NoAnswer
+                | Gate::NotSettled
+                | Gate::OneWitness
+        )
+    });
+    match against {
+        Some(refusal) => Outcome::Contradicted(refusal.clone()),
+        None => Outcome::Confirmed,
+    }
+}
+
+fn answer_line(action: &ActionObject, outcome: &Outcome) -> String {
+    let node = &action.spec.node.name;
+    match outcome {
+        Outcome::Contradicted(refusal) => format!(
+            "node {node} has answered, and does not confirm it: {}: {}",
+            refusal.gate, refusal.text
+        ),
+        Outcome::Confirmed => format!("node {node} has answered, and confirms the failure"),
+    }
+}
+
+fn question(policy: &PolicyState, claim: Claim, volume: &str, node: &str) -> Question {
+    Question {
+        claim,
+        volume: volume.to_owned(),
+        node: node.to_owned(),
+        namespace_selector: policy.spec.claims.namespace_selector.clone(),
+        label_keys: policy.spec.group.label_keys.clone(),
+    }
+}

@@ -1,0 +1,46 @@
+//! The numbers that the metrics show. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::gate::Gate;
+use crate::fleet::release::Engine;
+use crate::fleet::release::action::ActionStateName;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// Decisions that a gate began to hold back, by gate: all gates from the start.
+    pub refusals: BTreeMap<Gate, u64>,
+    /// None: the actions are not known; a standby does not read them.
+    pub actions: Option<BTreeMap<ActionStateName, u64>>,
+    /// Claims that no gate holds back.
+    pub would_act: u64,
+    pub is_open: bool,
+    pub is_paused: bool,
+}
+
+impl Engine {
+    pub(crate) fn figures(&self) -> Figures {
+        let actions = self.actions.as_ref().ok().map(|actions| {
+            let mut states: BTreeMap<ActionStateName, u64> =
+                ActionStateName::ALL.map(|state| (state, 0)).into();
+            for action in actions {
+                *states.entry(action.state()).or_default() += 1;
+            }
+            states
+        });
+        let free = self
+            .decisions
+            .iter()
+            .filter(|(_, decision)| decision.read_at.is_some() && decision.refusals.is_empty());
+        let claims: std::collections::BTreeSet<&String> =
+            free.map(|(key, _)| &key.claim_uid).collect();
+        let breaker = self.breaker.state();
+        Figures {
+            refusals: self.counts.clone(),
+            actions,
+            would_act: claims.len() as u64,
+            is_open: breaker.open.is_some(),
+            is_paused: breaker.pause.is_some(),
+        }
+    }
+}

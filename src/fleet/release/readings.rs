@@ -1,0 +1,84 @@
+//! What is read from the API server for one claim, joined with what is watched. Pure.
+//!
+//! In: the objects of one claim, without a cache. Out: evidence for the gates, and the progress of
+//! an action. A reading that failed stays one that failed.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use crate::cluster::node_storage::Health;
+use crate::fleet::model::pin::{self, Pin};
+use crate::fleet::model::release::candidate::volume_health;
+use crate::fleet::model::release::evidence::{Evidence, Reading};
+use crate::fleet::model::release::steps::Progress;
+use crate::fleet::model::{Claim, View};
+use crate::fleet::release::action::ActionObject;
+
+/// The claim in question, and how the policy selects.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Question {
+    pub claim: Claim,
+    /// Name of the PersistentVolume.
+    pub volume: String,
+    pub node: String,
+    pub namespace_selector: Option<LabelSelector>,
+    pub label_keys: Vec<String>,
+}
+
+/// Answers to one question. What depends on watched objects is filled in by `complete`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Readings {
+    pub evidence: Evidence,
+    pub progress: Progress,
+    /// Of the volume.
+    pub pins: Vec<Pin>,
+    /// Of the volumes of the pod's other claims, by claim.
+    pub other_pins: BTreeMap<String, Vec<Pin>>,
+    /// PersistentVolumes of the other pods of the group. None: a claim has no volume.
+    pub peer_volumes: BTreeMap<String, Option<Vec<String>>>,
+}
+
+impl Readings {
+    pub(crate) fn complete(
+        mut self,
+        claim: &Claim,
+        view: &View,
+        actions: &[ActionObject],
+    ) -> (Evidence, Progress) {
+        if let Reading::Read(Some(volume)) = &mut self.evidence.volume {
+            let node = self.pins.iter().find_map(|pin| pin.node(view));
+            volume.pinned_to = node.map(str::to_owned);
+        }
+        if let Reading::Read(others) = &mut self.evidence.other_claims {
+            for other in others {
+                let pins = self.other_pins.get(&other.name);
+                other.is_movable = !pins
+                    .into_iter()
+                    .flatten()
+                    .any(|pin| pin::is_of_node(pin) || pin.node(view).is_some());
+            }
+        }
+        if let Reading::Read(Some(group)) = &mut self.evidence.group {
+            for peer in &mut group.peers {
+                let volumes = self.peer_volumes.get(&peer.name).and_then(Option::as_ref);
+                peer.drives = volumes.map_or(Health::Unknown, |volumes| worst(view, volumes));
+            }
+            for of_group in &mut group.claims {
+                of_group.is_in_action = actions.iter().any(|action| {
+                    action.namespace == claim.namespace
+                        && action.spec.claim.name == of_group.name
+                        && !action.status.is_finished()
+                });
+            }
+        }
+        (self.evidence, self.progress)
+    }
+}
+
+fn worst(view: &View, volumes: &[String]) -> Health {
+    let health = volumes.iter().map(|name| volume_health(view, name));
+    health
+        .max_by_key(|it| it.severity())
+        .unwrap_or(Health::Good)
+}

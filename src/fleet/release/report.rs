@@ -1,0 +1,299 @@
+//! What people are told: the status of policies, and events. Pure.
+//!
+//! In: decisions. Out: a policy's status where it differs, and one event for each change.
+
+use crate::cluster::storage_action::REPLACED;
+use crate::cluster::storage_policy::{BREAKER_OPEN, Mode, READY, StoragePolicyStatus};
+use crate::csi::report::event::{Regarding, regarding_node};
+use crate::fleet::events::Announcement;
+use crate::fleet::model::Claim;
+use crate::fleet::model::release::breaker::BreakerState;
+use crate::fleet::model::release::candidate::Candidate;
+use crate::fleet::model::release::check::{PolicyState, Refusal};
+use crate::fleet::model::release::proposal::{Proposal, tally};
+use crate::fleet::release::action::{ActionObject, PolicyObject, set_condition};
+use crate::fleet::release::decide::claim_of;
+use crate::fleet::release::{Context, Engine, Job};
+
+impl Engine {
+    /// Of each policy whose status differs. Only a complete round has the numbers.
+    pub(super) fn write_policies(&mut self, cx: Context<'_>) {
+        let by_policy = self.by_policy();
+        let mut jobs = Vec::new();
+        for (name, policy) in &self.policies {
+            let checked = by_policy.get(name.as_str()).into_iter().flatten();
+            let (would_act, blocked) = tally(checked.copied());
+            let acted = self.actions.as_ref().map_or(&[][..], Vec::as_slice).iter();
+            let acted = acted
+                .filter(|it| it.spec.policy == *name && it.status.has(REPLACED))
+                .count();
+            let mut status = StoragePolicyStatus {
+                observed_generation: policy.generation,
+                would_act,
+                acted: u32::try_from(acted).unwrap_or(u32::MAX),
+                blocked,
+                conditions: policy.status.conditions.clone(),
+            };
+            self.set_policy_conditions(&mut status, policy, cx);
+            if status != policy.status {
+                jobs.push(Job::PolicyStatus(
+                    Box::new(policy.clone()),
+                    Box::new(status),
+                ));
+            }
+        }
+        self.writes.extend(jobs);
+    }
+
+    fn set_policy_conditions(
+        &self,
+        status: &mut StoragePolicyStatus,
+        policy: &PolicyObject,
+        cx: Context<'_>,
+    ) {
+        let spec = &policy.state.spec;
+        let (is_ready, reason, text) = if spec.hold_time().is_none() {
+            (
+                false,
+                "Invalid",
+                "spec cannot be read, or spec.hold is no time of at least 10m",
+            )
+        } else if spec.suspended {
+            (false, "Suspended", "spec.suspended is true")
+        } else if spec.mode == Mode::Observe {
+            (
+                true,
+                "Observing",
+                "candidates are counted; nothing is proposed",
+            )
+        } else {
+            (
+                true,
+                "Proposing",
+                "actions are proposed, and wait for a person",
+            )
+        };
+        let conditions = &mut status.conditions;
+        set_condition(conditions, READY, is_ready, reason, text, cx.now.wall);
+        let breaker = self.breaker.state();
+        match (&breaker.open, &breaker.pause) {
+            (Some(open), _) => {
+                let reason = open.opener.name();
+                set_condition(conditions, BREAKER_OPEN, true, reason, &open.text, open.at);
+            }
+            (None, Some(pause)) => {
+                set_condition(
+                    conditions,
+                    BREAKER_OPEN,
+                    false,
+                    "Paused",
+                    pause,
+                    cx.now.wall,
+                );
+            }
+            (None, None) => {
+                set_condition(conditions, BREAKER_OPEN, false, "Closed", "", cx.now.wall);
+            }
+        }
+    }
+
+    fn tell(&mut self, regarding: Regarding, reason: &'static str, note: &str, warning: bool) {
+        self.news.push(Announcement {
+            regarding,
+            reason,
+            note: note.to_owned(),
+            is_warning: warning,
+        });
+    }
+
+    pub(super) fn announce_breaker(&mut self, before: &BreakerState) {
+        let after = self.breaker.state().clone();
+        let mut news = Vec::new();
+        match (&before.open, &after.open) {
+            (None, Some(open)) => news.push((
+                "BreakerOpened",
+                format!(
+                    "{}: {}. Nothing is proposed until a person resets the breaker: kubectl diskvitals breaker reset",
+                    open.opener.name(),
+                    open.text
+                ),
+                true,
+            )),
+            (Some(_), None) => news.push((
+                "BreakerClosed",
+                "a person has reset the breaker".to_owned(),
+                false,
+            )),
+            _ => {}
+        }
+        match (&before.pause, &after.pause) {
+            (None, Some(pause)) => news.push((
+                "FleetPaused",
+                format!("{pause}. Nothing is proposed meanwhile"),
+                true,
+            )),
+            (Some(_), None) => news.push((
+                "FleetResumed",
+                "the nodes have been ready and have reported for long enough".to_owned(),
+                false,
+            )),
+            _ => {}
+        }
+        let policies: Vec<Regarding> = self.policies.values().map(of_policy).collect();
+        for (reason, note, warning) in news {
+            if warning {
+                tracing::warn!(reason, note, "proposals stop");
+            } else {
+                tracing::info!(reason, note, "proposals may go on");
+            }
+            for policy in &policies {
+                self.tell(policy.clone(), reason, &note, warning);
+            }
+        }
+    }
+
+    pub(super) fn announce_candidate(
+        &mut self,
+        policy: &PolicyState,
+        candidate: &Candidate,
+        refusals: &[Refusal],
+    ) {
+        let claim = of_claim(&candidate.claim);
+        if refusals.is_empty() {
+            let what = match policy.spec.mode {
+                Mode::Observe => "would be proposed for release (mode Observe)",
+                Mode::Propose => "is proposed for release",
+            };
+            let note = format!(
+                "claim {}/{} {what} by policy {}: {}",
+                candidate.claim.namespace,
+                candidate.claim.name,
+                policy.name,
+                candidate.drive_line()
+            );
+            self.tell(claim, "ReleaseCandidate", &note, true);
+            self.tell(
+                regarding_node(&candidate.node),
+                "ReleaseCandidate",
+                &note,
+                true,
+            );
+        } else {
+            let note = format!("policy {} holds back: {}", policy.name, list(refusals));
+            self.tell(claim, "ReleaseHeldBack", &note, false);
+        }
+    }
+
+    pub(super) fn announce_proposal(&mut self, proposal: &Proposal) {
+        let spec = &proposal.spec;
+        tracing::info!(
+            namespace = proposal.namespace,
+            action = proposal.name,
+            claim = spec.claim.name,
+            drive = spec.drive.id,
+            node = spec.node.name,
+            "a release is proposed"
+        );
+        let note = format!(
+            "StorageAction {} proposes to release the claim: {} of drive {} on node {}. Read it, then: kubectl diskvitals approve -n {} {}",
+            proposal.name,
+            spec.finding.reason,
+            spec.drive.id,
+            spec.node.name,
+            proposal.namespace,
+            proposal.name
+        );
+        let claim = Claim {
+            namespace: proposal.namespace.clone(),
+            name: spec.claim.name.clone(),
+            uid: spec.claim.uid.clone(),
+        };
+        self.tell(of_claim(&claim), "ReleaseProposed", &note, true);
+        self.tell(
+            regarding_node(&spec.node.name),
+            "ReleaseProposed",
+            &note,
+            true,
+        );
+    }
+
+    pub(super) fn announce_held(&mut self, action: &ActionObject, refusals: &[Refusal]) {
+        if !refusals.is_empty() {
+            let note = format!("held back: {}", list(refusals));
+            self.tell(of_action(action), "ReleaseHeldBack", &note, false);
+        }
+    }
+
+    pub(super) fn announce_taken_back(&mut self, action: &ActionObject, why: &str) {
+        tracing::warn!(
+            namespace = action.namespace,
+            action = action.name,
+            why,
+            "an approval does not count any more"
+        );
+        let note = format!(
+            "the approval by {} does not count any more ({why}); the action waits for another one",
+            action.spec.approved_by
+        );
+        self.tell(of_action(action), "ApprovalTakenBack", &note, true);
+    }
+
+    pub(super) fn announce_aborted(&mut self, action: &ActionObject, reason: &str, text: &str) {
+        tracing::info!(
+            namespace = action.namespace,
+            action = action.name,
+            reason,
+            "an action has ended without a change"
+        );
+        let note = format!(
+            "StorageAction {} has ended, nothing was changed: {reason}: {text}",
+            action.name
+        );
+        self.tell_all(action, "ReleaseAborted", &note);
+    }
+
+    pub(super) fn announce_confirmed(&mut self, action: &ActionObject, text: &str) {
+        let note = format!("StorageAction {}: {text}", action.name);
+        self.tell_all(action, "ReleaseNotCarriedOut", &note);
+    }
+
+    fn tell_all(&mut self, action: &ActionObject, reason: &'static str, note: &str) {
+        self.tell(of_action(action), reason, note, true);
+        self.tell(of_claim(&claim_of(action)), reason, note, true);
+        self.tell(regarding_node(&action.spec.node.name), reason, note, true);
+    }
+}
+
+fn list(refusals: &[Refusal]) -> String {
+    let lines = refusals
+        .iter()
+        .map(|it| format!("{}: {}", it.gate, it.text));
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+fn of_policy(policy: &PolicyObject) -> Regarding {
+    Regarding {
+        kind: "StoragePolicy",
+        namespace: String::new(),
+        name: policy.state.name.clone(),
+        uid: policy.uid.clone(),
+    }
+}
+
+fn of_claim(claim: &Claim) -> Regarding {
+    Regarding {
+        kind: "PersistentVolumeClaim",
+        namespace: claim.namespace.clone(),
+        name: claim.name.clone(),
+        uid: claim.uid.clone(),
+    }
+}
+
+fn of_action(action: &ActionObject) -> Regarding {
+    Regarding {
+        kind: "StorageAction",
+        namespace: action.namespace.clone(),
+        name: action.name.clone(),
+        uid: action.uid.clone(),
+    }
+}
