@@ -85,6 +85,12 @@ impl ClaimLedger {
         for _ in 0..self.pending.len() {
             let claim = self.pending.pop_front()?;
             let entry = self.desired.get(&claim).cloned().unwrap_or_default();
+            let stands = self.written.get(&claim).map(|written| &written.conditions);
+            if stands == Some(&entry.conditions) || stands.is_none() && entry.conditions.is_empty()
+            {
+                // It was in flight when it was decided on.
+                continue;
+            }
             let is_paused = self.paused.get(&claim).is_some_and(|until| now < *until);
             let unsupported = match self.support {
                 Support::Absent(probe) => now < probe && !entry.conditions.is_empty(),

@@ -274,7 +274,7 @@ impl Owner {
         let pause = if server.is_some() {
             FIGURES_EVERY
         } else {
-            self.timing.debounce
+            TICK
         };
         self.evaluate_by(Instant::now() + pause);
     }

@@ -131,7 +131,10 @@ fn every_format_is_one_that_the_api_server_knows_and_no_count_is_negative() {
         formats.retain(|format| !["date-time", "int64", "int32"].contains(&format.as_str()));
         assert!(formats.is_empty(), "{formats:?}");
         let status = &schema["openAPIV3Schema"]["properties"]["status"]["properties"];
-        let counts = status["counts"]["properties"].as_object().expect("counts");
+        let Some(counts) = status["counts"]["properties"].as_object() else {
+            assert_ne!(definition.spec.names.kind, "NodeStorage");
+            continue;
+        };
         for (name, count) in counts {
             assert_eq!(count["minimum"], 0.0, "{name}");
         }

@@ -46,6 +46,18 @@ fn desire(ledger: &mut ClaimLedger, names: &[&str]) {
 }
 
 #[test]
+fn what_is_decided_again_while_it_is_being_written_is_written_once() {
+    let mut ledger = ledger(&["a"]);
+    desire(&mut ledger, &["b"]);
+    let raised = ledger.next(at(0)).expect("a write");
+    let cleared = ledger.next(at(0)).expect("a write");
+    desire(&mut ledger, &["b"]);
+    ledger.is_done(&raised.0, raised.1);
+    ledger.is_done(&cleared.0, cleared.1);
+    assert_eq!(ledger.next(at(0)), None);
+}
+
+#[test]
 fn what_is_worse_is_written_before_what_is_cleared_and_nothing_twice() {
     let mut ledger = ledger(&["a"]);
     desire(&mut ledger, &["b"]);

@@ -7,13 +7,14 @@ use tokio::sync::mpsc;
 use super::{Asked, Chunk, State, Watcher, failure};
 
 const CLAIMS: &str = "/api/v1/persistentvolumeclaims";
+/// The server's clock stands still: each report is fresh.
+const CLOCK: &str = "2026-01-01T00:00:00Z";
 const MANAGER: &str = "diskvitals-fleet";
 
 impl State {
     /// Creates or replaces an object of a list, as another client.
     pub fn set(&mut self, path: &'static str, mut object: Value) {
-        self.version += 1;
-        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.stamp(&mut object);
         let objects = self.objects.entry(path).or_default();
         let name = object["metadata"]["name"].clone();
         let known = objects
@@ -30,6 +31,15 @@ impl State {
             }
         };
         self.send(path, &json!({"type": kind, "object": object}));
+    }
+
+    /// Version and time of a write.
+    fn stamp(&mut self, object: &mut Value) {
+        self.version += 1;
+        let metadata = &mut object["metadata"];
+        metadata["resourceVersion"] = json!(self.version.to_string());
+        metadata["managedFields"] =
+            json!([{"manager": "test", "operation": "Update", "time": CLOCK}]);
     }
 
     /// The watches of these objects end with this error, in the stream.
@@ -126,8 +136,7 @@ impl State {
     }
 
     pub fn set_lease(&mut self, mut lease: Value) -> Value {
-        self.version += 1;
-        lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.stamp(&mut lease);
         let name = lease["metadata"]["name"].as_str().expect("a name");
         self.leases.insert(name.to_owned(), lease.clone());
         lease
