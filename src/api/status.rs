@@ -111,7 +111,9 @@ impl From<ProvisionError> for Status {
             ProvisionError::OutOfRange(_) => Code::OutOfRange,
             ProvisionError::ResourceExhausted(_) => Code::ResourceExhausted,
             ProvisionError::Aborted(_) => Code::Aborted,
-            ProvisionError::Unavailable(_) | ProvisionError::Stuck(_) => Code::Unavailable,
+            ProvisionError::Unavailable(_)
+            | ProvisionError::Interrupted(_)
+            | ProvisionError::Stuck(_) => Code::Unavailable,
             ProvisionError::DeadlineExceeded(_) => Code::DeadlineExceeded,
             ProvisionError::Failed { .. } => Code::Internal,
         };

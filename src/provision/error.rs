@@ -23,6 +23,9 @@ pub enum ProvisionError {
     /// A process uses the volume: the text names the process. Nothing was done.
     #[error("{0}")]
     InUse(String),
+    /// Only a step of a daemon that was killed has it open: it ends soon.
+    #[error("{0}; it is a step of a daemon that has ended: try again")]
+    Interrupted(String),
     /// A step has not returned: its outcome is unknown.
     #[error("{0}")]
     Stuck(String),
@@ -78,6 +81,7 @@ impl ProvisionError {
                 problem: error.message,
             },
             (StepErrorKind::InUse, _) => ProvisionError::InUse(message()),
+            (StepErrorKind::Interrupted, _) => ProvisionError::Interrupted(message()),
             (StepErrorKind::Stuck, _) => ProvisionError::Stuck(message()),
             (StepErrorKind::ForeignData | StepErrorKind::Unsupported, _) => {
                 ProvisionError::FailedPrecondition(message())

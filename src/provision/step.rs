@@ -451,6 +451,8 @@ pub enum StepErrorKind {
     AlreadyExists,
     /// The object is in use: the message names the users, as far as they are known.
     InUse,
+    /// Only a step of ours has the object open, whose daemon was killed: it ends soon.
+    Interrupted,
     /// Not enough space.
     NoSpace,
     /// The kernel does not support the operation, or a tool is missing.

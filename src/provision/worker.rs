@@ -108,6 +108,9 @@ struct StepWorker {
     limitations: Vec<String>,
 }
 
+/// The name of step processes for ps(1), at most 15 bytes.
+pub(crate) const PROCESS_NAME: &std::ffi::CStr = c"diskvitals-step";
+
 impl StepWorker {
     /// Enters the namespace and drops capabilities. The caller must be single-threaded.
     fn prepare(role: WorkerRole, root: &HostRoot) -> StepWorker {
@@ -117,8 +120,8 @@ impl StepWorker {
             disabled_reason: None,
             limitations: Vec::new(),
         };
-        // The name for ps(1), at most 15 bytes. It is optional.
-        let _ = nix::sys::prctl::set_name(c"diskvitals-step");
+        // It is optional.
+        let _ = nix::sys::prctl::set_name(PROCESS_NAME);
         if root.is_recorded() {
             worker.disabled_reason =
                 Some("a recorded tree has nothing that could be changed".to_owned());

@@ -317,7 +317,11 @@ async fn repeat_interrupted_format<S: StepExecutor>(
     };
     match ctx.run(step).await {
         // The abandoned mkfs may still run.
-        Err(fault @ (ProvisionError::InUse(_) | ProvisionError::Stuck(_))) => Err(fault),
+        Err(
+            fault @ (ProvisionError::InUse(_)
+            | ProvisionError::Interrupted(_)
+            | ProvisionError::Stuck(_)),
+        ) => Err(fault),
         Err(error) => {
             tracing::error!(volume = volume.handle, %error, "an interrupted mkfs could not be repeated: check what is on the device");
             Ok(())

@@ -7,12 +7,13 @@ use std::path::Path;
 use nix::sys::stat::{SFlag, fstat};
 
 use crate::host::block::{DeviceFile, OpenMode, dev_no};
-use crate::host::openers::{OpenTarget, find_openers, summary};
+use crate::host::openers::{OpenTarget, Opener, find_openers, summary};
 use crate::host::resolve_beneath;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 use crate::provision::step::{Device, StepErrorKind};
+use crate::provision::worker::PROCESS_NAME;
 use crate::provision::worker::error::{StepWorkerError, io_error};
 
 /// Resolves `path`, which may be a link (by-id), to a block device.
@@ -181,8 +182,18 @@ pub(crate) fn in_use(root: &HostRoot, device: &HostPath) -> StepWorkerError {
         mount_point: None,
         node: Some(device.clone()),
     };
-    let by = summary(&find_openers(root, &what)).unwrap_or_else(|| mounted_at(dev));
-    StepErrorKind::InUse.error(format!("{device} is in use: {by}"))
+    let openers = find_openers(root, &what);
+    let by = summary(&openers).unwrap_or_else(|| mounted_at(dev));
+    kind_of_use(&openers).error(format!("{device} is in use: {by}"))
+}
+
+/// Steps outlive a daemon that was killed, by moments.
+fn kind_of_use(openers: &[Opener]) -> StepErrorKind {
+    let is_step = |opener: &Opener| opener.comm.as_bytes() == PROCESS_NAME.to_bytes();
+    match !openers.is_empty() && openers.iter().all(is_step) {
+        true => StepErrorKind::Interrupted,
+        false => StepErrorKind::InUse,
+    }
 }
 
 fn mounted_at(dev: DevNo) -> String {
@@ -203,6 +214,23 @@ fn mounted_at(dev: DevNo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::openers::OpenKind;
+
+    #[test]
+    fn a_device_that_only_steps_of_ours_have_open_is_free_soon() {
+        let by = |names: &[&str]| {
+            let opener = |name: &&str| Opener {
+                pid: 1,
+                comm: (*name).to_owned(),
+                kind: OpenKind::OpenFile(HostPath::from("/dev/loop0")),
+            };
+            kind_of_use(&names.iter().map(opener).collect::<Vec<_>>())
+        };
+        assert_eq!(by(&["diskvitals-step"]), StepErrorKind::Interrupted);
+        assert_eq!(by(&["diskvitals-step", "mkfs.ext4"]), StepErrorKind::InUse);
+        // Mounted, or by the kernel.
+        assert_eq!(by(&[]), StepErrorKind::InUse);
+    }
 
     #[test]
     fn a_static_directory_lies_below_an_allowed_root_and_is_reached_without_links() {
