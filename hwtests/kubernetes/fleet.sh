@@ -13,7 +13,7 @@ keeps_claims() { [ "$minor" -ge 37 ]; }
 kube create namespace storage >/dev/null; kube create namespace shop >/dev/null
 "$bin/diskvitals-fleet" crds | kube apply -f - >/dev/null
 kube wait --for=condition=Established crd/nodestorages.diskvitals.io --timeout=60s >/dev/null
-"$TOOLS/bin/helm" template dv helm/diskvitals --namespace storage --kube-version "1.$minor.0" --values helm/diskvitals/ci/fleet.yaml --show-only templates/fleet.yaml | kube apply --namespace storage -f - >/dev/null
+"$TOOLS/bin/helm" template dv helm/diskvitals --namespace storage --kube-version "1.$minor.0" --values helm/diskvitals/ci/fleet.yaml --set 'fleet.duties={claims,shared-drives}' --show-only templates/fleet.yaml | kube apply --namespace storage -f - >/dev/null
 kube create token dv-diskvitals-fleet --namespace storage --duration 2h >"$scratch/token"
 cat >"$scratch/kubeconfig" <<END
 {apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "$server", certificate-authority: $scratch/ca.crt}}],
