@@ -192,6 +192,20 @@ impl View {
         unready.chain(shared).filter(|at| *at > now).min()
     }
 
+    /// In which time the first fresh report stops being fresh.
+    pub(crate) fn next_aging(&self, policy: &Policy, server: Timestamp) -> Option<Duration> {
+        let fresh = self
+            .nodes
+            .keys()
+            .filter(|name| self.fresh(name, policy, Some(server)).is_some());
+        let written = fresh.filter_map(|name| self.reports.get(name)?.last_write);
+        let left = written.map(|written| {
+            let age = Duration::try_from(server.duration_since(written)).unwrap_or_default();
+            policy.stale_after.saturating_sub(age)
+        });
+        left.min()
+    }
+
     /// The status of the node's report if it is current and fresh.
     pub(crate) fn fresh(
         &self,

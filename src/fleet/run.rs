@@ -37,8 +37,6 @@ use crate::host::clock;
 
 /// The state is published at least this often: a probe sees that the loop runs.
 const TICK: Duration = Duration::from_secs(5);
-/// A report stops being fresh by time alone.
-const FIGURES_EVERY: Duration = Duration::from_secs(60);
 
 /// What became of a write.
 enum Done {
@@ -271,12 +269,10 @@ impl Owner {
         // Without the API server's time it is not known which reports are fresh.
         let server = self.api.server_now();
         self.figures = server.map(|server| Arc::new(figures(&self.view, &policy, now, server)));
-        let pause = if server.is_some() {
-            FIGURES_EVERY
-        } else {
-            TICK
-        };
-        self.evaluate_by(Instant::now() + pause);
+        let due = server.map_or(Some(TICK), |server| self.view.next_aging(&policy, server));
+        if let Some(due) = due {
+            self.evaluate_by(Instant::now() + due);
+        }
     }
 
     fn announce_shared_drives(&mut self, now: Duration) {

@@ -365,6 +365,11 @@ fn a_report_counts_for_45_minutes_by_the_servers_clock_and_then_its_node_is_unkn
     };
     let good = (BTreeMap::from([(Health::Good.severity(), 1)]), 1);
     let unknown = (BTreeMap::from([(Health::Unknown.severity(), 1)]), 0);
+    let policy = Policy::default();
+    assert_eq!(
+        view.next_aging(&policy, Timestamp::from_second(100).expect("a time")),
+        Some(at(2600))
+    );
     // The second server of two may be a little behind.
     assert_eq!(counts(-2), good);
     assert_eq!(counts(2699), good);
