@@ -8,6 +8,7 @@ mod release;
 mod watch;
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -19,6 +20,7 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
     Preconditions,
 };
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -157,22 +159,33 @@ impl Api {
         with_timeout(self.timing.request_timeout, call).await
     }
 
+    /// What `keep` leaves of all objects, read in pages, and the version of the list.
+    async fn list<K, T>(
+        &self,
+        objects: &kube::Api<K>,
+        keep: impl Fn(K) -> Option<T>,
+    ) -> Result<(Vec<T>, Option<String>), ApiError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let (mut kept, mut version) = (Vec::new(), None);
+        let mut parameters = ListParams::default().limit(PAGE);
+        loop {
+            let page = self.call(objects.list(&parameters)).await;
+            let page = page.map_err(classify_error)?;
+            kept.extend(page.items.into_iter().filter_map(&keep));
+            version = version.or(page.metadata.resource_version);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok((kept, version)),
+            }
+        }
+    }
+
     /// The claims whose health this manager has written, in pages. Read once by a new leader.
     pub(crate) async fn own_claims(&self) -> Result<Vec<(Claim, Entry)>, ApiError> {
         let claims: kube::Api<PersistentVolumeClaim> = kube::Api::all(self.client.clone());
-        let mut own = Vec::new();
-        let mut parameters = ListParams::default().limit(PAGE);
-        loop {
-            let page = self
-                .call(claims.list(&parameters))
-                .await
-                .map_err(classify_error)?;
-            own.extend(page.items.into_iter().filter_map(reduce::own_claim));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters = parameters.continue_token(&token),
-                None => return Ok(own),
-            }
-        }
+        Ok(self.list(&claims, reduce::own_claim).await?.0)
     }
 
     /// Applies the conditions; none: removes what this manager applied.

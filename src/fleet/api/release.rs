@@ -8,8 +8,7 @@ mod room;
 
 use kube::ResourceExt;
 use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
-    Preconditions,
+    ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -18,11 +17,9 @@ use tokio::sync::mpsc;
 use crate::cluster::node_storage::{Challenge, NodeStorage};
 use crate::cluster::storage_action::{StorageAction, StorageActionSpec, StorageActionStatus};
 use crate::cluster::storage_policy::{StoragePolicy, StoragePolicySpec, StoragePolicyStatus};
-use crate::csi::report::api::{
-    ApiError, CallError, Rejection, already_exists, classify_error, with_timeout,
-};
+use crate::csi::report::api::{ApiError, CallError, Rejection, already_exists, classify_error};
 use crate::fleet::api::watch::Watch;
-use crate::fleet::api::{Api, ClusterChange, FIELD_MANAGER, PAGE};
+use crate::fleet::api::{Api, ClusterChange, FIELD_MANAGER};
 use crate::fleet::model::release::check::PolicyState;
 use crate::fleet::model::release::proposal::Proposal;
 use crate::fleet::release::action::{ActionList, ActionObject, PolicyObject};
@@ -45,24 +42,11 @@ impl Api {
     pub(crate) async fn list_actions(&self) -> Result<ActionList, ApiError> {
         let resource = ApiResource::erase::<StorageAction>(&());
         let actions = kube::Api::<DynamicObject>::all_with(self.client.clone(), &resource);
-        let mut list = ActionList::default();
-        let mut parameters = ListParams::default().limit(PAGE);
-        loop {
-            let page = with_timeout(self.timing.request_timeout, actions.list(&parameters))
-                .await
-                .map_err(classify_error)?;
-            if list.revision.is_none() {
-                let revision = page.metadata.resource_version.as_deref();
-                list.revision = revision.and_then(|revision| revision.parse().ok());
-            }
-            for object in page.items {
-                list.actions.push(action(object)?);
-            }
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters = parameters.continue_token(&token),
-                None => return Ok(list),
-            }
-        }
+        let (actions, version) = self.list(&actions, |object| Some(action(object))).await?;
+        Ok(ActionList {
+            revision: version.and_then(|version| version.parse().ok()),
+            actions: actions.into_iter().collect::<Result<_, _>>()?,
+        })
     }
 
     /// False: an action of this name exists.
@@ -71,12 +55,7 @@ impl Api {
             kube::Api::namespaced(self.client.clone(), &proposal.namespace);
         let object = StorageAction::new(&proposal.name, proposal.spec.clone());
         let parameters = PostParams::default();
-        match with_timeout(
-            self.timing.request_timeout,
-            actions.create(&parameters, &object),
-        )
-        .await
-        {
+        match self.call(actions.create(&parameters, &object)).await {
             Ok(_) => Ok(true),
             Err(error) if already_exists(&error) => Ok(false),
             Err(error) => Err(classify_error(error)),
@@ -96,7 +75,7 @@ impl Api {
         });
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
         let call = actions.patch_status(&action.name, &parameters, &patch);
-        is_accepted(with_timeout(self.timing.request_timeout, call).await)
+        is_accepted(self.call(call).await)
     }
 
     /// The approval does not count any more: the action waits for another one.
@@ -109,7 +88,7 @@ impl Api {
         });
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
         let call = actions.patch(&action.name, &parameters, &patch);
-        is_accepted(with_timeout(self.timing.request_timeout, call).await)
+        is_accepted(self.call(call).await)
     }
 
     /// Of a finished action, exactly this version.
@@ -124,7 +103,7 @@ impl Api {
             ..DeleteParams::default()
         };
         let call = actions.delete(&action.name, &parameters);
-        is_accepted(with_timeout(self.timing.request_timeout, call).await)
+        is_accepted(self.call(call).await)
     }
 
     pub(crate) async fn write_policy_status(
@@ -139,7 +118,7 @@ impl Api {
         });
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
         let call = policies.patch_status(&policy.state.name, &parameters, &patch);
-        is_accepted(with_timeout(self.timing.request_timeout, call).await)
+        is_accepted(self.call(call).await)
     }
 
     /// None: removes the question. `uid` is that of the NodeStorage.
@@ -157,7 +136,7 @@ impl Api {
             ..PatchParams::default()
         };
         let call = reports.patch(node, &parameters, &patch);
-        is_accepted(with_timeout(self.timing.request_timeout, call).await)
+        is_accepted(self.call(call).await)
     }
 }
 

@@ -16,14 +16,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     DeleteOptions, ObjectMeta, Preconditions as UidPrecondition,
 };
 use kube::ResourceExt;
-use kube::api::{ListParams, PostParams};
+use kube::api::PostParams;
 use kube::core::{Selector, SelectorExt};
 use serde::de::DeserializeOwned;
 
 use crate::cluster::node_storage::Health;
 use crate::cluster::storage_action::ObjectRef;
-use crate::csi::report::api::{CallError, classify_error, with_timeout};
-use crate::fleet::api::{Api, PAGE, reduce};
+use crate::csi::report::api::{ApiError, CallError, classify_error};
+use crate::fleet::api::{Api, reduce};
 use crate::fleet::model::release::evidence::{
     ClaimState, ClaimTemplate, DryRun, GroupClaim, GroupState, NodeState, OtherClaim, Peer,
     PodState, Reading, StatefulSetState, StorageClassState, VolumeState,
@@ -81,10 +81,10 @@ impl Api {
         readings.progress.claim = map_ref(&claim, claim_progress);
         evidence.claim = map_ref(&claim, claim_state);
         let pods = kube::Api::<Pod>::namespaced(self.client.clone(), namespace);
-        let all = match self.list(&pods).await {
-            Ok(all) => all,
-            Err(why) => {
-                evidence.pod = Reading::Failed(why);
+        let all = match self.list(&pods, Some).await {
+            Ok((all, _)) => all,
+            Err(error) => {
+                evidence.pod = Reading::Failed(message(error));
                 return readings;
             }
         };
@@ -147,9 +147,10 @@ impl Api {
             let set = self.get(&sets, &owner.name).await;
             readings.evidence.stateful_set = map(set, |set| stateful_set_state(&set));
         }
-        let all_claims = match self.list(claims).await {
-            Ok(all) => all,
-            Err(why) => {
+        let all_claims = match self.list(claims, Some).await {
+            Ok((all, _)) => all,
+            Err(error) => {
+                let why = message(error);
                 readings.evidence.other_claims = Reading::Failed(why.clone());
                 readings.evidence.group = Reading::Failed(why);
                 return;
@@ -277,12 +278,12 @@ impl Api {
             &parameters,
             &eviction,
         );
-        match with_timeout(self.timing.request_timeout, call).await {
+        match self.call(call).await {
             Ok(_) => Reading::Read(DryRun::Allowed),
             Err(CallError::Kube(kube::Error::Api(status))) if [409, 429].contains(&status.code) => {
                 Reading::Read(DryRun::Refused(status.message.clone()))
             }
-            Err(error) => Reading::Failed(classify_error(error).into_message_and_delay().0),
+            Err(error) => Reading::Failed(why(error)),
         }
     }
 
@@ -290,29 +291,19 @@ impl Api {
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        match with_timeout(self.timing.request_timeout, objects.get_opt(name)).await {
+        match self.call(objects.get_opt(name)).await {
             Ok(object) => Reading::Read(object),
-            Err(error) => Reading::Failed(classify_error(error).into_message_and_delay().0),
+            Err(error) => Reading::Failed(why(error)),
         }
     }
+}
 
-    /// All of them, in pages.
-    pub(super) async fn list<K>(&self, objects: &kube::Api<K>) -> Result<Vec<K>, String>
-    where
-        K: Clone + DeserializeOwned + Debug,
-    {
-        let (mut all, mut parameters) = (Vec::new(), ListParams::default().limit(PAGE));
-        loop {
-            let page = with_timeout(self.timing.request_timeout, objects.list(&parameters))
-                .await
-                .map_err(|error| classify_error(error).into_message_and_delay().0)?;
-            all.extend(page.items);
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters = parameters.continue_token(&token),
-                None => return Ok(all),
-            }
-        }
-    }
+pub(super) fn why(error: CallError) -> String {
+    message(classify_error(error))
+}
+
+pub(super) fn message(error: ApiError) -> String {
+    error.into_message_and_delay().0
 }
 
 fn map<T, U>(reading: Reading<Option<T>>, of: impl FnOnce(T) -> U) -> Reading<Option<U>> {

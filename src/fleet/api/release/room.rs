@@ -16,9 +16,8 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use kube::core::{Selector, SelectorExt};
 
-use crate::csi::report::api::{classify_error, with_timeout};
 use crate::fleet::api::Api;
-use crate::fleet::api::release::read::{class_of, is_live, node_of};
+use crate::fleet::api::release::read::{class_of, is_live, message, node_of, why};
 use crate::fleet::model::release::evidence::Reading;
 use crate::fleet::release::readings::Question;
 
@@ -44,9 +43,9 @@ impl Api {
             return Reading::Failed("the claim's size cannot be read".to_owned());
         };
         let capacities = kube::Api::<CSIStorageCapacity>::all(self.client.clone());
-        let capacities = match self.list(&capacities).await {
-            Ok(capacities) => capacities,
-            Err(why) => return Reading::Failed(why),
+        let capacities = match self.list(&capacities, Some).await {
+            Ok((capacities, _)) => capacities,
+            Err(error) => return Reading::Failed(message(error)),
         };
         let class = class_of(claim);
         let mut large: Vec<(u128, CSIStorageCapacity)> = capacities
@@ -67,7 +66,7 @@ impl Api {
             let parameters = ListParams::default()
                 .labels_from(&selector)
                 .limit(MAX_NODES);
-            match with_timeout(self.timing.request_timeout, nodes.list(&parameters)).await {
+            match self.call(nodes.list(&parameters)).await {
                 Ok(page) => room.extend(
                     page.items
                         .iter()
@@ -75,9 +74,7 @@ impl Api {
                         .map(|node| node.name_any())
                         .filter(|name| *name != question.node && !occupied.contains(name)),
                 ),
-                Err(error) => {
-                    return Reading::Failed(classify_error(error).into_message_and_delay().0);
-                }
+                Err(error) => return Reading::Failed(why(error)),
             }
             if room.len() >= ENOUGH {
                 break;
