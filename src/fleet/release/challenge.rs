@@ -8,13 +8,11 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::cluster::node_storage::{
-    AnsweredFinding as ReportedFinding, Challenge, ChallengeAnswer, Witness as ReportedWitness,
-};
+use crate::cluster::node_storage::{Challenge, ChallengeAnswer};
 use crate::fleet::model::Elapsed;
 use crate::fleet::model::release::Now;
 use crate::fleet::model::release::check::Refusal;
-use crate::fleet::model::release::evidence::{Answer, AnsweredFinding, Reading, Witness};
+use crate::fleet::model::release::evidence::{Answer, Reading};
 use crate::fleet::release::action::ActionObject;
 use crate::fleet::release::{Context, Engine, Job};
 use crate::model::hash::fnv1a_128;
@@ -177,29 +175,6 @@ fn to_answer(answer: &ChallengeAnswer, asked_at: Elapsed) -> Answer {
         is_settled: answer.settled && !answer.truncated,
         reads_inventory: answer.inventory,
         reads_kernel_log: answer.kernel_log,
-        findings: answer.findings.iter().map(to_finding).collect(),
-    }
-}
-
-fn to_finding(finding: &ReportedFinding) -> AnsweredFinding {
-    let witness = |witness: &ReportedWitness| match witness {
-        ReportedWitness::KernelLog => Witness::KernelLog,
-        ReportedWitness::Inventory => Witness::Inventory,
-        ReportedWitness::Probe => Witness::Probe,
-        ReportedWitness::Smart => Witness::Smart,
-        ReportedWitness::Counter
-        | ReportedWitness::Check
-        | ReportedWitness::MountTable
-        | ReportedWitness::Layer
-        | ReportedWitness::Other => Witness::Other,
-    };
-    AnsweredFinding {
-        id: finding.id.clone(),
-        reason: finding.reason.clone(),
-        drive: finding.drive_id.clone(),
-        persistent_volume: finding.persistent_volume.clone(),
-        since: finding.since.as_ref().map(|since| since.0),
-        is_acknowledged: finding.acknowledged,
-        witnesses: finding.witnesses.iter().map(witness).collect(),
+        findings: answer.findings.clone(),
     }
 }

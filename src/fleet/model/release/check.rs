@@ -9,15 +9,14 @@ mod objects;
 use jiff::Timestamp;
 
 use crate::cluster::gate::{Effect, Gate, Stage};
+use crate::cluster::node_storage::{AnsweredFinding, Witness};
 use crate::cluster::storage_action::{Approval, StorageActionSpec, StorageActionStatus};
 use crate::cluster::storage_policy::{Mode, StoragePolicySpec};
 use crate::fleet::model::Elapsed;
 use crate::fleet::model::release::breaker::BreakerState;
 use crate::fleet::model::release::budget::{self, ActionSummary};
 use crate::fleet::model::release::candidate::{Candidate, Sighting};
-use crate::fleet::model::release::evidence::{
-    Answer, AnsweredFinding, Evidence, Reading, Witness, hash,
-};
+use crate::fleet::model::release::evidence::{Answer, Evidence, Reading, hash};
 use crate::fleet::model::release::{Limits, Now};
 
 /// Everything that a decision rests on.
@@ -239,10 +238,9 @@ fn finding_gone(case: &Case<'_>) -> Option<String> {
 }
 
 fn answered<'a>(candidate: &Candidate, answer: &'a Answer) -> Option<&'a AnsweredFinding> {
-    answer
-        .findings
-        .iter()
-        .find(|finding| finding.drive == candidate.drive.id && finding.reason == candidate.reason)
+    answer.findings.iter().find(|finding| {
+        finding.drive_id == candidate.drive.id && finding.reason == candidate.reason
+    })
 }
 
 fn is_settled(answer: &Answer) -> bool {
@@ -266,7 +264,7 @@ fn of_report(gate: Gate, case: &Case<'_>, candidate: &Candidate, now: Now) -> Op
         Gate::FindingAcknowledged => {
             let finding = answer.and_then(|answer| answered(candidate, answer));
             let acknowledged =
-                candidate.is_acknowledged || finding.is_some_and(|finding| finding.is_acknowledged);
+                candidate.is_acknowledged || finding.is_some_and(|finding| finding.acknowledged);
             acknowledged.then(|| format!("{} is acknowledged", candidate.finding_id()))
         }
         Gate::DriveInMaintenance if candidate.in_maintenance => {

@@ -5,9 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-
-use crate::cluster::node_storage::Health;
+use crate::cluster::node_storage::{AnsweredFinding, Health};
 use crate::cluster::storage_action::{MAX_EVIDENCE, MAX_LINE_LEN, ObjectRef};
 use crate::fleet::model::release::candidate::Candidate;
 use crate::fleet::model::{Claim, Elapsed};
@@ -172,7 +170,7 @@ pub(crate) enum DryRun {
 }
 
 /// The node's answer to a challenge.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Answer {
     /// Monotonic time at which the challenge with this nonce was written.
     pub asked_at: Elapsed,
@@ -182,26 +180,6 @@ pub(crate) struct Answer {
     pub reads_inventory: bool,
     pub reads_kernel_log: bool,
     pub findings: Vec<AnsweredFinding>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AnsweredFinding {
-    pub id: String,
-    pub reason: String,
-    pub drive: String,
-    pub persistent_volume: String,
-    pub since: Option<Timestamp>,
-    pub is_acknowledged: bool,
-    pub witnesses: Vec<Witness>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Witness {
-    KernelLog,
-    Inventory,
-    Probe,
-    Smart,
-    Other,
 }
 
 /// Why an action is proposed, for people.

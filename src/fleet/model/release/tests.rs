@@ -14,14 +14,13 @@ use super::breaker::BreakerState;
 use super::candidate::{Candidate, Sighting};
 use super::check::{ActionState, Case, FleetState, PolicyState, Refusal, check};
 use super::evidence::{
-    Answer, AnsweredFinding, ClaimState, ClaimTemplate, DryRun, Evidence, GroupClaim, GroupState,
-    NodeState, OtherClaim, Peer, PodState, Reading, StatefulSetState, StorageClassState,
-    VolumeState, Witness, hash,
+    Answer, ClaimState, ClaimTemplate, DryRun, Evidence, GroupClaim, GroupState, NodeState,
+    OtherClaim, Peer, PodState, Reading, StatefulSetState, StorageClassState, VolumeState, hash,
 };
 use super::proposal::proposal;
 use super::*;
 use crate::cluster::gate::Gate;
-use crate::cluster::node_storage::Health;
+use crate::cluster::node_storage::{AnsweredFinding, Health, Witness};
 use crate::cluster::storage_action::{Approval, DriveRef, ObjectRef};
 use crate::cluster::storage_policy::{Mode, StoragePolicySpec};
 use crate::fleet::model::Claim;
@@ -291,11 +290,10 @@ fn answer() -> Answer {
         findings: vec![AnsweredFinding {
             id: "7".into(),
             reason: "DriveOffline".into(),
-            drive: DRIVE.into(),
+            drive_id: DRIVE.into(),
             persistent_volume: "pv1".into(),
-            since: None,
-            is_acknowledged: false,
             witnesses: vec![Witness::KernelLog, Witness::Inventory],
+            ..AnsweredFinding::default()
         }],
     }
 }

@@ -133,7 +133,7 @@ fn second_ways_in_which_a_gate_refuses() {
         }),
         (Gate::FindingGone, |it| it.answer().findings.clear()),
         (Gate::FindingAcknowledged, |it| {
-            it.answer().findings[0].is_acknowledged = true
+            it.answer().findings[0].acknowledged = true
         }),
         (Gate::OlderThanInstallation, |it| {
             it.candidate().since = None
