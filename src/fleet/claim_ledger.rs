@@ -33,6 +33,7 @@ pub(crate) struct ClaimLedger {
     /// Claims that are not written before this time.
     paused: BTreeMap<Claim, Elapsed>,
     in_flight: BTreeSet<Claim>,
+    /// To be written; none of them is in flight.
     pending: VecDeque<Claim>,
     pub support: Support,
 }
@@ -75,8 +76,11 @@ impl ClaimLedger {
             .keys()
             .filter(|claim| !desired.contains_key(*claim))
             .cloned();
-        // What is worse goes first.
-        self.pending = raised.chain(cleared).collect();
+        // What is worse goes first. What is in flight is looked at when it has ended.
+        let changed = raised.chain(cleared);
+        self.pending = changed
+            .filter(|claim| !self.in_flight.contains(claim))
+            .collect();
         self.desired = desired;
     }
 
@@ -85,18 +89,12 @@ impl ClaimLedger {
         for _ in 0..self.pending.len() {
             let claim = self.pending.pop_front()?;
             let entry = self.desired.get(&claim).cloned().unwrap_or_default();
-            let stands = self.written.get(&claim).map(|written| &written.conditions);
-            if stands == Some(&entry.conditions) || stands.is_none() && entry.conditions.is_empty()
-            {
-                // It was in flight when it was decided on.
-                continue;
-            }
             let is_paused = self.paused.get(&claim).is_some_and(|until| now < *until);
             let unsupported = match self.support {
                 Support::Absent(probe) => now < probe && !entry.conditions.is_empty(),
                 Support::Unknown | Support::Present => false,
             };
-            if is_paused || unsupported || self.in_flight.contains(&claim) {
+            if is_paused || unsupported {
                 self.pending.push_back(claim);
                 continue;
             }
@@ -118,11 +116,7 @@ impl ClaimLedger {
                 _ => paused,
             }
         };
-        let waiting = self
-            .pending
-            .iter()
-            .filter(|it| !self.in_flight.contains(*it));
-        waiting.map(ready).min()
+        self.pending.iter().map(ready).min()
     }
 
     pub(crate) fn backlog(&self) -> usize {
