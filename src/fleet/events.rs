@@ -9,10 +9,19 @@ use jiff::Timestamp;
 use crate::csi::report::event::{
     CLUSTER_SCOPED_NAMESPACE, Event, Regarding, event_name, regarding_node, reporting_instance,
 };
-use crate::fleet::model::View;
+use crate::fleet::model::{Claim, View};
 use crate::model::assess::truncate;
 
 const MAX_EVENTS: usize = 1000;
+
+pub(crate) fn regarding_claim(claim: &Claim) -> Regarding {
+    Regarding {
+        kind: "PersistentVolumeClaim",
+        namespace: claim.namespace.clone(),
+        name: claim.name.clone(),
+        uid: claim.uid.clone(),
+    }
+}
 
 /// What is to be said about one object.
 pub(crate) struct Announcement {

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::cluster::storage_action::APPROVAL_LIFETIME;
 use crate::fleet::model::Elapsed;
 
 /// Label of a claim that opts in.
@@ -64,7 +65,7 @@ impl Default for Limits {
             node_ready: minutes(10),
             daemon_age: minutes(30),
             controller_age: minutes(30),
-            approval: minutes(60),
+            approval: APPROVAL_LIFETIME,
             clock_skew: minutes(2),
             lease_left: Duration::from_secs(10),
             answer_age: minutes(1),

@@ -5,7 +5,7 @@
 use crate::cluster::storage_action::REPLACED;
 use crate::cluster::storage_policy::{BREAKER_OPEN, Mode, READY, StoragePolicyStatus};
 use crate::csi::report::event::{Regarding, regarding_node};
-use crate::fleet::events::Announcement;
+use crate::fleet::events::{Announcement, regarding_claim};
 use crate::fleet::model::Claim;
 use crate::fleet::model::release::breaker::BreakerState;
 use crate::fleet::model::release::candidate::Candidate;
@@ -158,7 +158,7 @@ impl Engine {
         candidate: &Candidate,
         refusals: &[Refusal],
     ) {
-        let claim = of_claim(&candidate.claim);
+        let claim = regarding_claim(&candidate.claim);
         if refusals.is_empty() {
             let what = match policy.spec.mode {
                 Mode::Observe => "would be proposed for release (mode Observe)",
@@ -208,7 +208,7 @@ impl Engine {
             name: spec.claim.name.clone(),
             uid: spec.claim.uid.clone(),
         };
-        self.tell(of_claim(&claim), "ReleaseProposed", &note, true);
+        self.tell(regarding_claim(&claim), "ReleaseProposed", &note, true);
         self.tell(
             regarding_node(&spec.node.name),
             "ReleaseProposed",
@@ -259,7 +259,7 @@ impl Engine {
 
     fn tell_all(&mut self, action: &ActionObject, reason: &'static str, note: &str) {
         self.tell(of_action(action), reason, note, true);
-        self.tell(of_claim(&claim_of(action)), reason, note, true);
+        self.tell(regarding_claim(&claim_of(action)), reason, note, true);
         self.tell(regarding_node(&action.spec.node.name), reason, note, true);
     }
 }
@@ -277,15 +277,6 @@ fn of_policy(policy: &PolicyObject) -> Regarding {
         namespace: String::new(),
         name: policy.state.name.clone(),
         uid: policy.uid.clone(),
-    }
-}
-
-fn of_claim(claim: &Claim) -> Regarding {
-    Regarding {
-        kind: "PersistentVolumeClaim",
-        namespace: claim.namespace.clone(),
-        name: claim.name.clone(),
-        uid: claim.uid.clone(),
     }
 }
 

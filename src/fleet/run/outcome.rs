@@ -5,10 +5,9 @@
 use tokio::time::Instant;
 
 use crate::csi::report::api::ApiError;
-use crate::csi::report::event::Regarding;
 use crate::fleet::api::ClaimWrite;
 use crate::fleet::claim_ledger::{ClaimLedger, Support};
-use crate::fleet::events::Announcement;
+use crate::fleet::events::{Announcement, regarding_claim};
 use crate::fleet::model::Claim;
 use crate::fleet::model::claims::Entry;
 use crate::fleet::run::{Done, Owner};
@@ -127,17 +126,11 @@ impl Owner {
                         managers,
                         "another manager writes the health of this claim: it is left alone"
                     );
-                    let regarding = Regarding {
-                        kind: "PersistentVolumeClaim",
-                        namespace: namespace.to_owned(),
-                        name: name.to_owned(),
-                        uid: claim.uid.clone(),
-                    };
                     let note = format!(
                         "status.healthStatus is written by another manager, so diskvitals does not write it: {managers}"
                     );
                     self.announce(Announcement {
-                        regarding,
+                        regarding: regarding_claim(claim),
                         reason: "HealthStatusConflict",
                         note,
                         is_warning: true,
