@@ -11,9 +11,6 @@ use crate::plugin::render::{ago, shown};
 use crate::plugin::view::actions::{ActionRow, Block, Line, PolicyRow, State, time_left};
 use crate::plugin::view::retained::RetainedRow;
 
-/// Whether the controller does steps 4 to 8 itself, or leaves them to a person.
-const IS_CARRIED_OUT: bool = false;
-
 /// What happens with an approved action, in order.
 const STEPS: [&str; 8] = [
     "The controller has proposed the action, with the evidence above.",
@@ -244,9 +241,7 @@ fn what_follows(screen: &Screen) -> String {
     for (at, step) in STEPS.iter().enumerate() {
         text.push_str(&wrapped(&format!("{}. {step}", at + 1), "  ", screen));
     }
-    if !IS_CARRIED_OUT {
-        text.push_str(&wrapped(BY_HAND, "  ", screen));
-    }
+    text.push_str(&wrapped(BY_HAND, "  ", screen));
     text.push_str(&wrapped(NEVER, "  ", screen));
     text
 }

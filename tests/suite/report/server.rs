@@ -566,13 +566,13 @@ impl State {
     }
 }
 
-/// A watch of the NodeStorage object that ends with its first event, or without one after a while,
-/// which is shorter than the reporter's time limit for the begin of an answer.
 /// The reporter's watch of the object of its node.
 fn is_watch_of_one(asked: &Asked) -> bool {
     asked.query.contains("watch=") && asked.query.contains("fieldSelector=metadata.name")
 }
 
+/// A watch of the NodeStorage object that ends with its first event, or without one after a while,
+/// which is shorter than the reporter's time limit for the begin of an answer.
 async fn watch(state: &Arc<Mutex<State>>, asked: &Asked) -> (u16, Value) {
     let known = asked
         .query
