@@ -1,5 +1,7 @@
 # The controller on the API server of api-server.sh: its rights as the chart gives them, and nodes, volumes and reports to play with. Sourced, never run. The
-# program must be built with the feature hwtests, which shortens its durations.
+# program must be built with the feature hwtests, which shortens its durations. `duties` names other duties than claims and shared-drives, `templates` more
+# templates of the chart than fleet.
+duties=${duties:-claims,shared-drives}
 listen=$(port)
 # never_so WHAT SECONDS COMMAND…
 never_so() {
@@ -13,7 +15,9 @@ keeps_claims() { [ "$minor" -ge 37 ]; }
 kube create namespace storage >/dev/null; kube create namespace shop >/dev/null
 "$bin/diskvitals-fleet" crds | kube apply -f - >/dev/null
 kube wait --for=condition=Established crd/nodestorages.diskvitals.io --timeout=60s >/dev/null
-"$TOOLS/bin/helm" template dv helm/diskvitals --namespace storage --kube-version "1.$minor.0" --values helm/diskvitals/ci/fleet.yaml --set 'fleet.duties={claims,shared-drives}' --show-only templates/fleet.yaml | kube apply --namespace storage -f - >/dev/null
+for template in fleet ${templates:-}; do
+    "$TOOLS/bin/helm" template dv helm/diskvitals --namespace storage --kube-version "1.$minor.0" --values helm/diskvitals/ci/fleet.yaml --set "fleet.duties={$duties}" --show-only "templates/$template.yaml" | kube apply --namespace storage -f - >/dev/null
+done
 kube create token dv-diskvitals-fleet --namespace storage --duration 2h >"$scratch/token"
 cat >"$scratch/kubeconfig" <<END
 {apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "$server", certificate-authority: $scratch/ca.crt}}],
@@ -56,5 +60,5 @@ timing=unavailable=3,shared=2,keep=4,absent=2,retention=2,refused=5,probe=5,leas
 fleet() { # NAME [ARGUMENTS…]: `last` is its process
     local name=$1; shift
     KUBECONFIG=$scratch/kubeconfig DISKVITALS_FLEET_TIMING=$timing \
-        "$bin/diskvitals-fleet" --duties claims,shared-drives --lease-name dv-diskvitals-fleet --log-format text "$@" 2>>"$scratch/$name.log" & last=$!; started+=($!)
+        "$bin/diskvitals-fleet" --duties "$duties" --lease-name dv-diskvitals-fleet --log-format text "$@" 2>>"$scratch/$name.log" & last=$!; started+=($!)
 }
