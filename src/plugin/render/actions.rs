@@ -124,7 +124,12 @@ pub(crate) fn legend(rows: &[ActionRow], screen: &Screen) -> String {
         text.push_str(&held(block, screen));
     }
     let is_explained = |row: &&ActionRow| {
-        !row.why.is_empty() && matches!(row.state, State::Stuck | State::ByHand | State::Approved)
+        !row.why.is_empty()
+            && match row.state {
+                State::Stuck | State::ByHand | State::Approved => true,
+                State::Running => gate(row).is_none(),
+                _ => false,
+            }
     };
     for row in rows.iter().filter(is_explained) {
         let why = format!("{}: {}: {}", row.name, state(row).0, row.why);

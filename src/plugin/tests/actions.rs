@@ -42,8 +42,18 @@ fn conditions(names: &[&str]) -> Value {
     json!({"conditions": all.collect::<Vec<_>>()})
 }
 
+/// It does not go on after the last of these conditions.
+fn held_after(names: &[&str], reason: &str, message: &str) -> Value {
+    let mut status = conditions(names);
+    let held = json!({"type": "Confirmed", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-03-01T11:40:00Z"});
+    let all = status["conditions"].as_array_mut().expect("a list");
+    all.insert(0, held);
+    status["blockedBy"] = json!("");
+    status
+}
+
 fn by_hand() -> Value {
-    json!({"blockedBy": "", "conditions": [{"type": "Confirmed", "status": "False", "reason": "NotCarriedOut", "message": "By hand: kubectl patch pv pv-1", "lastTransitionTime": "2026-03-01T11:40:00Z"}]})
+    held_after(&[], "NotCarriedOut", "By hand: kubectl patch pv pv-1")
 }
 
 /// The screen's now is 2026-03-01 12:00.
@@ -65,6 +75,22 @@ fn a_state_is_that_of_the_conditions_before_that_of_the_approval() {
             State::Running,
         ),
         (good(), by_hand(), State::ByHand),
+        // The namespace was taken from the list.
+        (
+            good(),
+            held_after(&["Prepared"], "NotCarriedOut", ""),
+            State::ByHand,
+        ),
+        (
+            approved("2026-03-01T09:00:00Z", "h1"),
+            held_after(&["Prepared", "ClaimDeleted"], "NotCarriedOut", ""),
+            State::ByHand,
+        ),
+        (
+            good(),
+            held_after(&["Prepared"], "BreakerOpen", ""),
+            State::Running,
+        ),
         // Taken back before the claim was deleted.
         (none(), conditions(&["Confirmed"]), State::Waiting),
         // Beyond the point of no return the age of the approval decides nothing.
@@ -173,6 +199,20 @@ fn an_action_that_is_carried_out_is_shown_by_its_last_step_and_what_is_left() {
         );
     }
     assert!(!shown(5).contains("what is left to do"));
+}
+
+#[test]
+fn an_action_under_way_says_what_it_waits_for() {
+    let why = "pod db-0 has not ended yet";
+    let held = held_after(&["Prepared", "ClaimDeleted", "PodEvicted"], "Waiting", why);
+    let row = row(approved("2026-03-01T11:30:00Z", "h1"), held);
+    let legend = render::actions::legend(std::slice::from_ref(&row), &screen(None));
+    assert!(legend.contains(&format!("under way: {why}")), "{legend}");
+    let text = render::actions::action(&row, &screen(None));
+    assert!(
+        text.contains(&format!("state     under way: {why}\n")),
+        "{text}"
+    );
 }
 
 #[test]

@@ -230,7 +230,7 @@ fn state(record: &ActionRecord, now: Timestamp) -> (State, String) {
     }
     // Beyond the point of no return an approval decides nothing any more.
     if status.has(CLAIM_DELETED) || status.has(POD_EVICTED) {
-        return (State::Running, String::new());
+        return under_way(status, State::Running);
     }
     match record.approval.as_str() {
         "" | "Pending" => (State::Waiting, String::new()),
@@ -257,15 +257,20 @@ fn approved(
         let why = "the evidence has changed since the approval; the controller takes it back";
         return (State::ApprovalInvalid, why.to_owned());
     }
-    if status.has(CONFIRMED) || status.has(PREPARED) {
-        return (State::Running, String::new());
+    match status.has(CONFIRMED) || status.has(PREPARED) {
+        true => under_way(status, State::Running),
+        false => under_way(status, State::Approved),
     }
-    // The commands, or why it is not confirmed.
+}
+
+/// With the commands for a person, or why it does not go on.
+fn under_way(status: &StorageActionStatus, state: State) -> (State, String) {
     let why = message(status, CONFIRMED, "False");
     let mut conditions = status.conditions.iter();
     match conditions.any(|it| it.type_ == CONFIRMED && it.reason == NOT_CARRIED_OUT) {
+        // Also of one that was begun, when its namespace is not listed any more.
         true => (State::ByHand, why),
-        false => (State::Approved, why),
+        false => (state, why),
     }
 }
 
