@@ -1,3 +1,5 @@
+mod carry_out;
+
 use super::*;
 use crate::cluster::storage_action::ABORTED;
 use crate::fleet::release::action::{outdated, set_condition};
