@@ -128,7 +128,7 @@ fn an_approval_says_last_that_nothing_undoes_it() {
     let text = render::actions::consequence(&row, &crate::cli::screen::tests::screen(None));
     assert_eq!(
         text,
-        "In a namespace that the controller carries out, the claim shop/data-db-0 is deleted. Nothing undoes that.\n"
+        "If the controller carries out actions in this namespace, the claim shop/data-db-0 is deleted. Nothing undoes that.\n"
     );
     let row = action(
         &record(

@@ -279,7 +279,7 @@ fn steps_after(done: usize, title: &str, screen: &Screen) -> String {
 /// What a person reads last before the question.
 pub(crate) fn consequence(row: &ActionRow, screen: &Screen) -> String {
     let text = format!(
-        "In a namespace that the controller carries out, the claim {}/{} is deleted. Nothing undoes that.",
+        "If the controller carries out actions in this namespace, the claim {}/{} is deleted. Nothing undoes that.",
         row.namespace, row.claim
     );
     wrapped(&text, "", screen)

@@ -42,10 +42,16 @@ fn conditions(names: &[&str]) -> Value {
     json!({"conditions": all.collect::<Vec<_>>()})
 }
 
-/// It does not go on after the last of these conditions.
+/// It does not go on after these conditions.
 fn held_after(names: &[&str], reason: &str, message: &str) -> Value {
     let mut status = conditions(names);
-    let held = json!({"type": "Confirmed", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-03-01T11:40:00Z"});
+    let next = match names {
+        [] => "Confirmed",
+        [.., "Prepared"] => "ClaimDeleted",
+        [.., "ClaimDeleted"] => "PodEvicted",
+        _ => "Replaced",
+    };
+    let held = json!({"type": next, "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-03-01T11:40:00Z"});
     let all = status["conditions"].as_array_mut().expect("a list");
     all.insert(0, held);
     status["blockedBy"] = json!("");
@@ -213,6 +219,20 @@ fn an_action_under_way_says_what_it_waits_for() {
         text.contains(&format!("state     under way: {why}\n")),
         "{text}"
     );
+    // What held an earlier step is over.
+    let mut over = held_after(&[], "BreakerOpen", "open");
+    let all = over["conditions"].as_array_mut().expect("a list");
+    all.extend(
+        conditions(&["Prepared"])["conditions"]
+            .as_array()
+            .expect("a list")
+            .clone(),
+    );
+    let row = action(
+        &record(approved("2026-03-01T11:30:00Z", "h1"), over),
+        screen(None).now,
+    );
+    assert_eq!((row.state, row.why.as_str()), (State::Running, ""));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::plugin::objects::actions::{ActionRecord, Meta, PolicyRecord};
 use crate::plugin::view::claims::ClaimRow;
 use crate::plugin::view::{Gap, Read};
 
-/// Reason of the condition `Confirmed` where the controller does not carry actions out.
+/// Reason of the condition of the next step where the controller does not carry actions out.
 const NOT_CARRIED_OUT: &str = "NotCarriedOut";
 
 /// What the controller carries out, in order.
@@ -263,11 +263,17 @@ fn approved(
     }
 }
 
-/// With the commands for a person, or why it does not go on.
+/// With the commands for a person, or why it does not go on: the condition of its next step is False.
 fn under_way(status: &StorageActionStatus, state: State) -> (State, String) {
-    let why = message(status, CONFIRMED, "False");
-    let mut conditions = status.conditions.iter();
-    match conditions.any(|it| it.type_ == CONFIRMED && it.reason == NOT_CARRIED_OUT) {
+    let mut furthest = STEP_CONDITIONS.iter().rev().filter_map(|step| {
+        let mut conditions = status.conditions.iter();
+        conditions.find(|it| it.type_ == *step)
+    });
+    let Some(held) = furthest.next().filter(|it| it.status == "False") else {
+        return (state, String::new());
+    };
+    let why = message(status, &held.type_, "False");
+    match held.reason == NOT_CARRIED_OUT {
         // Also of one that was begun, when its namespace is not listed any more.
         true => (State::ByHand, why),
         false => (state, why),
