@@ -2,9 +2,10 @@
 //! reporters write, and acts on them once in the cluster.
 //!
 //! In: watches of NodeStorage, Node, PersistentVolume and StoragePolicy objects. Out: the health of
-//! claims, proposals (StorageAction), events, the removal of old objects, metrics. `api` alone knows kube; `model` decides (pure); `run` is the
-//! one task that owns the state; `lease` elects the leader; `controller` runs them. It has no access to any node, and knows
-//! nothing of devices.
+//! claims, proposals (StorageAction), released claims, events, the removal of old objects, metrics.
+//! `api` alone knows kube; `model` decides (pure); `run` is the one task that owns the state; `lease`
+//! elects the leader; `controller` runs them. It has no access to any node, and knows nothing of
+//! devices.
 
 mod api;
 mod claim_ledger;
@@ -32,7 +33,7 @@ pub use crate::fleet::timing::Timing;
 
 use crate::csi::report::ApiSetupError;
 use crate::csi::report::api::{ApiServer, connect};
-use crate::fleet::options::{Command, Options};
+use crate::fleet::options::{Command, Duty, Options};
 use crate::logging;
 use crate::manual::FLEET;
 use crate::model::causes::with_causes;
@@ -61,6 +62,9 @@ pub fn main(options: Options) -> ExitCode {
     }
     if let Some(Command::Crds) = options.command {
         return print(definitions());
+    }
+    if !options.carry_out_in.is_empty() && !options.duties.contains(&Duty::Release) {
+        return fail(USAGE, "--carry-out-in needs the duty release");
     }
     let timing = match Timing::of_environment() {
         Ok(timing) => timing,
@@ -98,6 +102,7 @@ async fn run(options: Options, timing: Timing) -> Result<(), RunError> {
     let identity = identity();
     tracing::info!(
         duties = ?options.duties,
+        carry_out_in = ?options.carry_out_in,
         server,
         identity,
         version = env!("CARGO_PKG_VERSION"),

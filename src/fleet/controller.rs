@@ -3,6 +3,7 @@
 //! In: a client, the duties. Out: writes, and the state for metrics and probes. It ends when it is
 //! told to, and gives its lease away.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -24,6 +25,7 @@ pub struct WatchEnded(&'static str);
 pub struct Controller {
     api: Arc<Api>,
     duties: Vec<Duty>,
+    carry_out: BTreeSet<String>,
     timing: Timing,
     candidate: Candidate,
     state: watch::Sender<Arc<State>>,
@@ -50,6 +52,7 @@ impl Controller {
         Controller {
             api,
             duties: options.duties.clone(),
+            carry_out: options.carry_out_in.iter().cloned().collect(),
             timing,
             candidate,
             state: watch::Sender::default(),
@@ -75,6 +78,7 @@ impl Controller {
         let Controller {
             api,
             duties,
+            carry_out,
             timing,
             candidate,
             state,
@@ -95,7 +99,8 @@ impl Controller {
                 std::future::pending().await
             }
         };
-        let owner = Owner::new(api.clone(), &duties, timing, &candidate.identity, state);
+        let does = (duties.as_slice(), carry_out);
+        let owner = Owner::new(api.clone(), does, timing, &candidate.identity, state);
         let ended = tokio::select! {
             () = stop => Ok(()),
             never = owner.run(received, leadership) => match never {},

@@ -32,8 +32,8 @@ impl Duty {
 /// claims: status.healthStatus of PersistentVolumeClaims whose volume is tied to one node
 /// (Kubernetes 1.37 with the feature gate CSIVolumeHealth). shared-drives: events on nodes that list
 /// the same drive at the same time. release: claims on dead drives are counted, and proposed for
-/// release as StoragePolicy objects say; a person approves. This version deletes nothing: it shows the
-/// commands (docs/remediation.md).
+/// release as StoragePolicy objects say. What a person has approved is carried out in the namespaces
+/// of --carry-out-in; elsewhere nothing is deleted, and the commands are shown (docs/remediation.md).
 ///
 /// Signals: TERM and INT stop it, within 5 s; the lease is released.
 #[derive(Clone, Debug, Parser)]
@@ -48,6 +48,11 @@ pub struct Options {
     /// What it does: claims, shared-drives, release; separated by commas
     #[arg(long, value_delimiter = ',', value_name = "DUTIES", value_parser = duty, required_unless_present_any = ["man"])]
     pub duties: Vec<Duty>,
+
+    /// Carry out approved actions in these namespaces, separated by commas: the claim is deleted, its
+    /// volume kept, its pod evicted [default: in none]
+    #[arg(long, value_delimiter = ',', value_name = "NAMESPACES", value_parser = name)]
+    pub carry_out_in: Vec<String>,
 
     /// Serve /healthz, /readyz and /metrics on this address: 127.0.0.1:9963, a pod's own address, or
     /// unix:/PATH [default: nowhere]
@@ -105,12 +110,16 @@ mod tests {
     fn a_duty_that_this_version_does_not_have_is_wrong_usage() {
         let options = parse("--duties claims,shared-drives").expect("right");
         assert_eq!(options.duties, [Duty::Claims, Duty::SharedDrives]);
+        assert!(options.carry_out_in.is_empty());
+        let options = parse("--duties release --carry-out-in shop,bank").expect("right");
+        assert_eq!(options.carry_out_in, ["shop", "bank"]);
         for wrong in [
             "",
             "--duties quarantine",
             "--duties claims,act",
             "--duties claims --listen 0.0.0.0:1",
             "--duties claims --lease-name A_b",
+            "--duties release --carry-out-in *",
         ] {
             assert_eq!(
                 parse(wrong).map_err(|error| error.exit_code()).err(),

@@ -1,5 +1,5 @@
-//! The duty `release`: claims on dead drives are counted and proposed for release. Nothing is
-//! released: this version ends where a person would act.
+//! The duty `release`: claims on dead drives are counted and proposed for release. What a person has
+//! approved is carried out in the namespaces that the options name.
 //!
 //! In: the view, policies, and what jobs have read. Out: one job after the other, events, figures.
 //! A round reads all actions, looks at each action and each candidate, and then writes what changed
@@ -7,10 +7,11 @@
 //! proposal rests on an earlier round: each is read and decided anew.
 
 pub(crate) mod action;
+mod carry_out;
 mod challenge;
 mod decide;
 mod figures;
-mod job;
+pub(crate) mod job;
 pub(crate) mod readings;
 mod report;
 
@@ -35,6 +36,7 @@ use crate::fleet::model::{Elapsed, View};
 use crate::fleet::release::action::{ActionList, ActionObject, PolicyObject};
 use crate::fleet::release::challenge::Challenges;
 pub(crate) use crate::fleet::release::figures::Figures;
+use crate::fleet::release::job::Acted;
 pub(crate) use crate::fleet::release::job::{Done, Job};
 use crate::fleet::release::readings::{Question, Readings};
 
@@ -120,6 +122,8 @@ enum Round {
 
 pub(crate) struct Engine {
     timing: ReleaseTiming,
+    /// Namespaces in which approved actions are carried out.
+    carry_out: BTreeSet<String>,
     listing: Listing<PolicyObject>,
     policies: BTreeMap<String, PolicyObject>,
     /// When everything that is watched was first known.
@@ -146,9 +150,10 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(timing: ReleaseTiming) -> Engine {
+    pub(crate) fn new(timing: ReleaseTiming, carry_out: BTreeSet<String>) -> Engine {
         Engine {
             timing,
+            carry_out,
             listing: Listing::default(),
             policies: BTreeMap::new(),
             started: None,
@@ -315,6 +320,8 @@ impl Engine {
             match &mut self.round {
                 Round::None if self.next_round <= cx.now.elapsed => {
                     self.round = Round::Listing;
+                    // What asks for an earlier one meanwhile gets it.
+                    self.next_round = Elapsed::MAX;
                     return Some(Job::List);
                 }
                 Round::None | Round::Listing => return None,
@@ -350,12 +357,19 @@ impl Engine {
                 // Its status follows.
                 self.next_round = cx.now.elapsed;
             }
+            Done::Acted(action, act, Ok(acted)) => match acted {
+                Acted::Done => self.take_acted(&action, &act, None, cx),
+                Acted::Refused(why) => self.take_acted(&action, &act, Some(&why), cx),
+                // It was changed meanwhile: the next round looks again.
+                Acted::Changed => self.look_again(cx),
+            },
             Done::TakenBack(action, why, Ok(true)) => self.announce_taken_back(&action, &why),
             Done::Written(Ok(true)) => {}
             // It was changed meanwhile: the next round looks again.
             Done::TakenBack(_, _, Ok(false)) | Done::Written(Ok(false)) => {}
             Done::Created(_, Err(error))
             | Done::TakenBack(_, _, Err(error))
+            | Done::Acted(_, _, Err(error))
             | Done::Written(Err(error)) => {
                 self.stop_round(cx);
                 return Err(error);
@@ -412,18 +426,37 @@ impl Engine {
             },
         };
         let actions = self.actions.as_ref().map_or(&[][..], Vec::as_slice);
+        let present = readings.action.clone();
         let (evidence, progress) = readings.complete(&claim, cx.view, actions);
         match subject {
-            Subject::Action(action) => self.decide_action(&action, &evidence, &progress, cx),
+            Subject::Action(listed) => match present {
+                Reading::Read(Some(action)) if action.uid == listed.uid => {
+                    self.decide_action(&action, &evidence, &progress, cx);
+                }
+                // Deleted meanwhile, by a person.
+                Reading::Read(_) => {}
+                Reading::Failed(why) => tracing::warn!(
+                    namespace = listed.namespace,
+                    action = listed.name,
+                    why,
+                    "the action could not be read: it waits"
+                ),
+            },
             Subject::Candidate(key) => self.decide_candidate(&key, Some(&evidence), cx),
         }
     }
 
     fn end_round(&mut self, cx: Context<'_>) {
         self.round = Round::None;
-        self.next_round = cx.now.elapsed + self.timing.round;
+        self.next_round = self.next_round.min(cx.now.elapsed + self.timing.round);
         self.write_policies(cx);
         self.clear_challenges(cx);
+    }
+
+    /// A step leads to the next one soon, without a hurry that would burden the API server.
+    fn look_again(&mut self, cx: Context<'_>) {
+        let soon = cx.now.elapsed + self.timing.round / 10;
+        self.next_round = self.next_round.min(soon);
     }
 
     pub(crate) fn take_news(&mut self) -> Vec<Announcement> {

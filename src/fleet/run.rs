@@ -7,7 +7,7 @@
 
 mod outcome;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +79,7 @@ pub(crate) struct Owner {
 impl Owner {
     pub(crate) fn new(
         api: Arc<Api>,
-        duties: &[Duty],
+        (duties, carry_out): (&[Duty], BTreeSet<String>),
         timing: Timing,
         identity: &str,
         state: watch::Sender<Arc<State>>,
@@ -89,7 +89,7 @@ impl Owner {
             duties: duties.to_vec(),
             release: duties
                 .contains(&Duty::Release)
-                .then(|| Engine::new(timing.release)),
+                .then(|| Engine::new(timing.release, carry_out)),
             pace: WritePace::new(timing.retry_delay(identity)),
             timing,
             state,
@@ -342,8 +342,9 @@ impl Owner {
             return true;
         }
         if let Some(job) = self.with_release(Engine::next_job).flatten() {
+            let until = self.leads_until;
             self.jobs
-                .spawn(async move { Done::Release(job.run(&api).await) });
+                .spawn(async move { Done::Release(job.run(&api, until).await) });
             return true;
         }
         if let Some(report) = self.expired.pop_front() {

@@ -91,6 +91,10 @@ impl Timing {
                 "daemon-age" => self.release.limits.daemon_age = value,
                 "controller-age" => self.release.limits.controller_age = value,
                 "approval" => self.release.limits.approval = value,
+                "answer-age" => self.release.limits.answer_age = value,
+                "eviction" => self.release.steps.eviction = value,
+                "replacement" => self.release.steps.replacement = value,
+                "missing-claim" => self.release.steps.missing_claim = value,
                 "good" => self.release.breaker.good_time = value,
                 // A lease that is shorter has less left.
                 "lease-left" => self.release.limits.lease_left = value,

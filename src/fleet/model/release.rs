@@ -29,7 +29,7 @@ pub(crate) const EMPTY_MEMBER: &str = "diskvitals.io/empty-member";
 pub(crate) const REJOINS: &str = "rejoins";
 pub(crate) const REJOINS_ANY: &str = "rejoins-any";
 /// Annotation of a volume that an action keeps: the action, as `namespace/name`.
-pub(crate) const VOLUME_ANNOTATION: &str = "diskvitals.io/storage-action";
+pub(crate) const VOLUME_ANNOTATION: &str = "diskvitals.io/action";
 /// Annotation of such a volume: its reclaim policy before.
 pub(crate) const POLICY_ANNOTATION: &str = "diskvitals.io/previous-reclaim-policy";
 
@@ -74,4 +74,4 @@ impl Default for Limits {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

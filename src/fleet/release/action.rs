@@ -8,19 +8,21 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::cluster::storage_action::{
-    ABORTED, Approval, CONFIRMED, MAX_LINE_LEN, MAX_STEPS, REPLACED, STUCK, StepRecord,
-    StorageActionSpec, StorageActionStatus,
+    ABORTED, Approval, CLAIM_DELETED, CONFIRMED, MAX_LINE_LEN, MAX_STEPS, POD_EVICTED, PREPARED,
+    REPLACED, STUCK, StepRecord, StorageActionSpec, StorageActionStatus,
 };
 use crate::cluster::storage_policy::StoragePolicyStatus;
 use crate::fleet::model::release::check::PolicyState;
+use crate::fleet::model::release::steps::Act;
+use crate::fleet::model::release::{POLICY_ANNOTATION, VOLUME_ANNOTATION};
 use crate::model::assess::truncate;
 
 /// Finished actions that are kept, and for how long.
 const MAX_FINISHED: usize = 200;
 const KEEP_FINISHED: SignedDuration = SignedDuration::from_hours(90 * 24);
 
-/// Reason of the condition Confirmed where every gate is free and the approval is valid: this
-/// version goes no further.
+/// Reason of the condition of the next step where every gate is free and the approval is valid: a
+/// person goes on.
 pub(crate) const NOT_CARRIED_OUT: &str = "NotCarriedOut";
 /// The step after the object was created.
 pub(crate) const PROPOSED: &str = "Proposed";
@@ -168,7 +170,8 @@ pub(crate) fn add_step(status: &mut StorageActionStatus, text: &str, wall: Times
     status.steps.drain(..surplus);
 }
 
-/// It waits: for a gate, or because this version goes no further.
+/// It waits: the condition of the next step is False, with the reason. A text without a gate is
+/// kept up to date.
 pub(crate) fn set_waiting(
     status: &mut StorageActionStatus,
     gate: &str,
@@ -177,15 +180,46 @@ pub(crate) fn set_waiting(
     wall: Timestamp,
 ) {
     gate.clone_into(&mut status.blocked_by);
-    set_condition(&mut status.conditions, CONFIRMED, false, reason, text, wall);
+    let steps = [PREPARED, CLAIM_DELETED, POD_EVICTED];
+    let done = steps.iter().rposition(|step| status.has(step));
+    let next = match done {
+        None => CONFIRMED,
+        Some(0) => CLAIM_DELETED,
+        Some(1) => POD_EVICTED,
+        Some(_) => REPLACED,
+    };
+    let conditions = &mut status.conditions;
+    set_condition(conditions, next, false, reason, text, wall);
+    let moved = conditions
+        .iter_mut()
+        .find(|it| it.type_ == next && gate.is_empty());
+    if let Some(condition) = moved {
+        text.clone_into(&mut condition.message);
+    }
 }
 
-/// What a person runs to carry the action out by hand, in this order.
-pub(crate) fn commands(action: &ActionObject) -> String {
+/// What a person runs to carry the action out by hand, in this order. `next`: the step that it is at,
+/// where earlier ones were carried out.
+pub(crate) fn commands(action: &ActionObject, next: Option<&Act>) -> String {
     let spec = &action.spec;
     let (namespace, volume) = (&action.namespace, &spec.persistent_volume.name);
-    format!(
-        "kubectl patch pv {volume} --type=merge -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}' && kubectl delete pvc -n {namespace} {} --wait=false && kubectl delete pod -n {namespace} {}",
-        spec.claim.name, spec.pod.name
-    )
+    let (claim, pod) = (&spec.claim.name, &spec.pod.name);
+    let patch = |policy: &str| {
+        format!(
+            "kubectl patch pv {volume} --type=merge -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"{policy}\"}}}}'"
+        )
+    };
+    let delete_claim = format!("kubectl delete pvc -n {namespace} {claim} --wait=false");
+    let delete_pod = format!("kubectl delete pod -n {namespace} {pod}");
+    match next {
+        Some(Act::RestoreVolume { policy, .. }) => format!(
+            "{} && kubectl annotate pv {volume} {VOLUME_ANNOTATION}- {POLICY_ANNOTATION}-",
+            patch(policy)
+        ),
+        Some(Act::EvictPod { .. } | Act::EvictAgain { .. }) => delete_pod,
+        Some(Act::DeleteClaim { .. }) => format!("{delete_claim} && {delete_pod}"),
+        Some(Act::KeepVolume { .. }) | None => {
+            format!("{} && {delete_claim} && {delete_pod}", patch("Retain"))
+        }
+    }
 }

@@ -24,6 +24,8 @@ struct Asked {
     node: String,
     nonce: String,
     at: Elapsed,
+    /// How long a confirmation counts, where each step of the action needs one. None: one is enough.
+    valid: Option<Duration>,
     outcome: Option<Outcome>,
 }
 
@@ -58,7 +60,7 @@ impl Challenges {
         }
     }
 
-    /// Once for each approval, and again while the failure is not confirmed.
+    /// Once for each approval, and again while the failure is not confirmed, or not any more.
     fn is_due(&self, action: &ActionObject, now: Elapsed, again: Duration) -> bool {
         // The node has one field for all questions.
         let is_occupied = self.asked.iter().any(|(uid, it)| {
@@ -66,16 +68,28 @@ impl Challenges {
         });
         let asked = self.asked.get(&action.uid);
         !is_occupied
-            && asked.is_none_or(|it| {
-                it.approval != approval_of(action)
-                    || it.outcome != Some(Outcome::Confirmed) && now.saturating_sub(it.at) >= again
-            })
+            && asked.is_none_or(|it| it.approval != approval_of(action) || it.is_over(now, again))
     }
 }
 
 impl Asked {
+    /// The question stands in the node's object, and its answer counts.
     fn is_open(&self, now: Elapsed, again: Duration) -> bool {
-        self.outcome.is_none() && now.saturating_sub(self.at) < again
+        let age = now.saturating_sub(self.at);
+        match self.outcome {
+            None => age < again,
+            Some(Outcome::Confirmed) => self.valid.is_some_and(|valid| age < valid),
+            Some(Outcome::Contradicted(_)) => false,
+        }
+    }
+
+    /// It may be asked again.
+    fn is_over(&self, now: Elapsed, again: Duration) -> bool {
+        let lifetime = match self.outcome {
+            Some(Outcome::Confirmed) => self.valid,
+            Some(Outcome::Contradicted(_)) | None => Some(again),
+        };
+        lifetime.is_some_and(|lifetime| now.saturating_sub(self.at) >= lifetime)
     }
 }
 
@@ -108,13 +122,17 @@ impl Engine {
             node: node.clone(),
             nonce,
             at: cx.now.elapsed,
+            valid: self
+                .carries_out(action)
+                .then_some(self.timing.limits.answer_age),
             outcome: None,
         };
         self.challenges.asked.insert(action.uid.clone(), asked);
         let job = Job::Ask(node.clone(), report.uid.clone(), Some(Box::new(challenge)));
         self.writes.push_back(job);
         // The answer takes seconds: the next round looks for it.
-        self.next_round = cx.now.elapsed + self.timing.round / 3;
+        let soon = cx.now.elapsed + self.timing.round / 6;
+        self.next_round = self.next_round.min(soon);
         true
     }
 

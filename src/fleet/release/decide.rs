@@ -3,19 +3,18 @@
 //! In: evidence. Out: a proposal, a status, an approval that is taken back, a question to the node.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::cluster::gate::Gate;
-use crate::cluster::storage_action::{ABORTED, Approval, StorageActionSpec, StorageActionStatus};
+use crate::cluster::storage_action::{Approval, CLAIM_DELETED, StorageActionSpec};
 use crate::cluster::storage_policy::Mode;
 use crate::fleet::model::Claim;
 use crate::fleet::model::release::candidate::{Candidate, Sighting, find};
 use crate::fleet::model::release::check::{ActionState, Case, PolicyState, Refusal, check};
 use crate::fleet::model::release::evidence::Evidence;
 use crate::fleet::model::release::proposal::{evidence_update, proposal};
-use crate::fleet::model::release::steps::{self, Progress, Step};
-use crate::fleet::release::action::{
-    ActionObject, NOT_CARRIED_OUT, PROPOSED, add_step, commands, set_condition, set_waiting,
-};
+use crate::fleet::model::release::steps::{self, Progress};
+use crate::fleet::release::action::{ActionObject, PROPOSED, add_step};
 use crate::fleet::release::challenge::Outcome;
 use crate::fleet::release::{Context, Decision, Engine, Job, Key, Question, Subject};
 
@@ -43,22 +42,30 @@ impl Engine {
         match subject {
             Subject::Action(action) => {
                 let policy = self.policy(&action.spec.policy);
-                Some(question(
+                let question = question(
                     &policy,
                     claim_of(action),
                     &action.spec.persistent_volume.name,
                     &action.spec.node.name,
-                ))
+                );
+                Some(Question {
+                    action: Some(action.clone()),
+                    ..question
+                })
             }
             Subject::Candidate(key) => {
                 let decision = self.decisions.get(key)?.clone();
                 let policy = self.policy(&key.policy);
                 let early = self.refusals(&policy, &self.sighting(&decision, cx), None, cx);
-                let is_recent = decision
-                    .read_at
-                    .is_some_and(|at| cx.now.elapsed.saturating_sub(at) < self.timing.reread);
+                let is_within = |time: Duration| {
+                    decision
+                        .read_at
+                        .is_some_and(|at| cx.now.elapsed.saturating_sub(at) < time)
+                };
                 let skips = early.iter().any(|it| is_global(it.gate))
-                    || !early.is_empty() && is_recent
+                    || !early.is_empty() && is_within(self.timing.reread)
+                    // Rounds follow each other quickly while an action goes on.
+                    || is_within(self.timing.round / 2)
                     || early
                         .iter()
                         .any(|it| matches!(it.gate, Gate::FindingGone | Gate::ReportNotCurrent));
@@ -229,7 +236,12 @@ impl Engine {
             action: Some(&state),
             limits: &self.timing.limits,
         };
-        let refusals = check(&case, cx.now);
+        // After the deletion of the claim no gate is asked.
+        let refusals = if action.status.has(CLAIM_DELETED) {
+            Vec::new()
+        } else {
+            check(&case, cx.now)
+        };
         let step = steps::next(&case, &state, progress, &self.timing.steps, cx.now);
         let mut status = action.status.clone();
         status.observed_generation = action.generation;
@@ -238,12 +250,16 @@ impl Engine {
             add_step(&mut status, "proposed; nothing is changed", cx.now.wall);
         }
         if let Sighting::Listed(candidate) = &sighting
+            && !status.has(CLAIM_DELETED)
             && let Some((lines, hash)) = evidence_update(&state, candidate, evidence)
         {
             (status.evidence, status.evidence_hash) = (lines, hash);
             add_step(&mut status, "the evidence has changed", cx.now.wall);
         }
-        if state.answer.as_ref().is_ok() && self.challenges.outcome(action).is_none() {
+        if state.answer.as_ref().is_ok()
+            && !status.has(CLAIM_DELETED)
+            && self.challenges.outcome(action).is_none()
+        {
             let outcome = outcome_of(&refusals);
             let line = answer_line(action, &outcome);
             if status.steps.last().is_none_or(|step| step.text != line) {
@@ -251,100 +267,11 @@ impl Engine {
             }
             self.challenges.set_outcome(action, outcome);
         }
-        let outcome = self.challenges.outcome(action);
         if asks(action, &refusals) {
             self.ask(action, cx);
         }
         self.count_held(action, &refusals);
-        match step {
-            Step::Nothing => return,
-            Step::TakeBackApproval(refusal) => {
-                let why = format!("{}: {}", refusal.gate, refusal.text);
-                self.writes
-                    .push_back(Job::TakeBack(Box::new(action.clone()), why));
-                return;
-            }
-            Step::MarkAborted { gate, text } => {
-                let reason = gate.map_or("Rejected", Gate::name);
-                reason.clone_into(&mut status.blocked_by);
-                set_condition(
-                    &mut status.conditions,
-                    ABORTED,
-                    true,
-                    reason,
-                    &text,
-                    cx.now.wall,
-                );
-                ABORTED.clone_into(&mut status.step);
-                add_step(
-                    &mut status,
-                    &format!("ended: {reason}: {text}"),
-                    cx.now.wall,
-                );
-                self.announce_aborted(action, reason, &text);
-            }
-            Step::Wait { gate, text } => {
-                let name = gate.map_or("", Gate::name);
-                let reason = if name.is_empty() { "Waiting" } else { name };
-                set_waiting(&mut status, name, reason, &text, cx.now.wall);
-            }
-            Step::Challenge => match outcome {
-                // The answer to this approval counts: this version does not act on it.
-                Some(Outcome::Confirmed) => self.set_not_carried_out(action, &mut status, cx),
-                Some(Outcome::Contradicted(refusal)) => {
-                    let gate = refusal.gate.name();
-                    set_waiting(&mut status, gate, gate, &refusal.text, cx.now.wall);
-                }
-                None => {
-                    let gate = Gate::NoAnswer.name();
-                    let text = "the node has been asked and has not answered";
-                    set_waiting(&mut status, gate, gate, text, cx.now.wall);
-                }
-            },
-            Step::MarkConfirmed
-            | Step::Prepare { .. }
-            | Step::MarkPrepared
-            | Step::DeleteClaim { .. }
-            | Step::MarkClaimDeleted
-            | Step::EvictPod { .. }
-            | Step::MarkPodEvicted
-            | Step::EvictAgain { .. }
-            | Step::MarkReplaced
-            | Step::MarkStuck(_)
-            | Step::RestoreVolume { .. } => self.set_not_carried_out(action, &mut status, cx),
-        }
-        self.push_status(action, status);
-    }
-
-    fn set_not_carried_out(
-        &mut self,
-        action: &ActionObject,
-        status: &mut StorageActionStatus,
-        cx: Context<'_>,
-    ) {
-        let is_news = !status
-            .conditions
-            .iter()
-            .any(|it| it.reason == NOT_CARRIED_OUT);
-        let text = format!(
-            "approved, and no gate holds it back; this version of diskvitals-fleet does not carry actions out. By hand: {}",
-            commands(action)
-        );
-        set_waiting(status, "", NOT_CARRIED_OUT, &text, cx.now.wall);
-        if is_news {
-            let line = "approved and confirmed; this version does not carry it out: see the condition Confirmed";
-            add_step(status, line, cx.now.wall);
-            self.announce_confirmed(action, &text);
-        }
-    }
-
-    fn push_status(&mut self, action: &ActionObject, status: StorageActionStatus) {
-        if status != action.status {
-            self.writes.push_back(Job::ActionStatus(
-                Box::new(action.clone()),
-                Box::new(status),
-            ));
-        }
+        self.take_step(action, status, (step, progress), cx);
     }
 
     fn count_held(&mut self, action: &ActionObject, refusals: &[Refusal]) {
@@ -417,5 +344,6 @@ fn question(policy: &PolicyState, claim: Claim, volume: &str, node: &str) -> Que
         node: node.to_owned(),
         namespace_selector: policy.spec.claims.namespace_selector.clone(),
         label_keys: policy.spec.group.label_keys.clone(),
+        action: None,
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! In: a job. Out: what became of it.
 
+use tokio::time::Instant;
+
 use crate::cluster::node_storage::Challenge;
 use crate::cluster::storage_action::StorageActionStatus;
 use crate::cluster::storage_policy::StoragePolicyStatus;
 use crate::csi::report::api::ApiError;
 use crate::fleet::api::Api;
 use crate::fleet::model::release::proposal::Proposal;
+use crate::fleet::model::release::steps::Act;
 use crate::fleet::release::action::{ActionList, ActionObject, PolicyObject};
 use crate::fleet::release::readings::{Question, Readings};
 
@@ -23,6 +26,18 @@ pub(crate) enum Job {
     /// To the node of this name, whose NodeStorage has this uid.
     Ask(String, String, Option<Box<Challenge>>),
     Delete(Box<ActionObject>),
+    /// A step of an approved action.
+    Act(Box<ActionObject>, Act),
+}
+
+/// What became of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Acted {
+    Done,
+    /// The object is gone or was changed meanwhile, or this process leads no longer.
+    Changed,
+    /// With the API server's reason.
+    Refused(String),
 }
 
 pub(crate) enum Done {
@@ -33,10 +48,12 @@ pub(crate) enum Done {
     TakenBack(Box<ActionObject>, String, Result<bool, ApiError>),
     /// False: the object was changed meanwhile.
     Written(Result<bool, ApiError>),
+    Acted(Box<ActionObject>, Act, Result<Acted, ApiError>),
 }
 
 impl Job {
-    pub(crate) async fn run(self, api: &Api) -> Done {
+    /// `leads_until`: when another process may lead, if nothing is renewed.
+    pub(crate) async fn run(self, api: &Api, leads_until: Option<Instant>) -> Done {
         match self {
             Job::List => Done::Listed(api.list_actions().await),
             Job::Read(question) => Done::Read(Box::new(api.read_release(&question).await)),
@@ -58,6 +75,16 @@ impl Job {
                 Done::Written(api.write_challenge(&node, &uid, challenge.as_deref()).await)
             }
             Job::Delete(action) => Done::Written(api.delete_action(&action).await),
+            Job::Act(action, act) => {
+                // The process may have been stopped since the decision.
+                let leads = leads_until.is_some_and(|until| Instant::now() < until);
+                let acted = if leads {
+                    api.act(&action, &act).await
+                } else {
+                    Ok(Acted::Changed)
+                };
+                Done::Acted(action, act, acted)
+            }
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Question {
     pub node: String,
     pub namespace_selector: Option<LabelSelector>,
     pub label_keys: Vec<String>,
+    /// The action that is to go on.
+    pub action: Option<Box<ActionObject>>,
 }
 
 /// Answers to one question. What depends on watched objects is filled in by `complete`.
@@ -37,6 +39,8 @@ pub(crate) struct Readings {
     pub other_pins: BTreeMap<String, Vec<Pin>>,
     /// PersistentVolumes of the other pods of the group. None: a claim has no volume.
     pub peer_volumes: BTreeMap<String, Option<Vec<String>>>,
+    /// The action of the question, as it is now.
+    pub action: Reading<Option<ActionObject>>,
 }
 
 impl Readings {
@@ -71,6 +75,11 @@ impl Readings {
                         && !action.status.is_finished()
                 });
             }
+        }
+        if let Reading::Read(Some(claim)) = &mut self.progress.claim
+            && !claim.volume_name.is_empty()
+        {
+            claim.drives = volume_health(view, &claim.volume_name);
         }
         (self.evidence, self.progress)
     }

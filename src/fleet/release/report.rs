@@ -2,7 +2,7 @@
 //!
 //! In: decisions. Out: a policy's status where it differs, and one event for each change.
 
-use crate::cluster::storage_action::REPLACED;
+use crate::cluster::storage_action::{CLAIM_DELETED, ObjectRef, POD_EVICTED, PREPARED, REPLACED};
 use crate::cluster::storage_policy::{BREAKER_OPEN, Mode, READY, StoragePolicyStatus};
 use crate::csi::report::event::{Regarding, regarding_node};
 use crate::fleet::events::{Announcement, regarding_claim};
@@ -11,6 +11,7 @@ use crate::fleet::model::release::breaker::BreakerState;
 use crate::fleet::model::release::candidate::Candidate;
 use crate::fleet::model::release::check::{PolicyState, Refusal};
 use crate::fleet::model::release::proposal::{Proposal, tally};
+use crate::fleet::model::release::steps::Progress;
 use crate::fleet::release::action::{ActionObject, PolicyObject, set_condition};
 use crate::fleet::release::decide::claim_of;
 use crate::fleet::release::{Context, Engine, Job};
@@ -243,18 +244,75 @@ impl Engine {
             namespace = action.namespace,
             action = action.name,
             reason,
-            "an action has ended without a change"
+            "an action has ended, nothing was deleted"
         );
         let note = format!(
-            "StorageAction {} has ended, nothing was changed: {reason}: {text}",
+            "StorageAction {} has ended, nothing was deleted: {reason}: {text}",
             action.name
         );
         self.tell_all(action, "ReleaseAborted", &note);
     }
 
-    pub(super) fn announce_confirmed(&mut self, action: &ActionObject, text: &str) {
+    pub(super) fn announce_not_carried_out(&mut self, action: &ActionObject, text: &str) {
         let note = format!("StorageAction {}: {text}", action.name);
         self.tell_all(action, "ReleaseNotCarriedOut", &note);
+    }
+
+    /// `step`: the condition that is True now.
+    pub(super) fn announce_step(&mut self, action: &ActionObject, step: &str, text: &str) {
+        let (namespace, name) = (&action.namespace, &action.name);
+        tracing::info!(%namespace, action = %name, step, "a step of an action is done");
+        let note = format!("StorageAction {name}: {text}");
+        let spec = &action.spec;
+        match step {
+            CLAIM_DELETED => self.tell_all(action, "ReleaseClaimDeleted", &note),
+            PREPARED => {
+                let volume = of_volume(&spec.persistent_volume);
+                self.tell(volume, "ReleaseVolumeKept", &note, false);
+                self.tell(of_action(action), "ReleaseVolumeKept", &note, false);
+            }
+            POD_EVICTED => {
+                let pod = of_pod(namespace, &spec.pod);
+                self.tell(pod, "ReleasePodEvicted", &note, false);
+                self.tell(of_action(action), "ReleasePodEvicted", &note, false);
+            }
+            _ => self.tell(of_action(action), "ReleaseConfirmed", &note, false),
+        }
+    }
+
+    pub(super) fn announce_replaced(
+        &mut self,
+        action: &ActionObject,
+        progress: &Progress,
+        text: &str,
+    ) {
+        let (namespace, name) = (&action.namespace, &action.name);
+        tracing::info!(%namespace, action = %name, text, "a claim was replaced");
+        let note = format!("StorageAction {name}: {text}");
+        let mut about = vec![of_action(action), regarding_node(&action.spec.node.name)];
+        if let Ok(Some(claim)) = progress.claim.as_ref() {
+            about.push(regarding_claim(&Claim {
+                uid: claim.uid.clone(),
+                ..claim_of(action)
+            }));
+        }
+        if let Ok(Some(pod)) = progress.pod.as_ref() {
+            let pod = ObjectRef {
+                name: action.spec.pod.name.clone(),
+                uid: pod.uid.clone(),
+            };
+            about.push(of_pod(namespace, &pod));
+        }
+        for regarding in about {
+            self.tell(regarding, "ReleaseReplaced", &note, false);
+        }
+    }
+
+    pub(super) fn announce_stuck(&mut self, action: &ActionObject, text: &str) {
+        let (namespace, name) = (&action.namespace, &action.name);
+        tracing::warn!(%namespace, action = %name, text, "an action is stuck");
+        let note = format!("StorageAction {name} is stuck, and a person must resolve it: {text}");
+        self.tell_all(action, "ReleaseStuck", &note);
     }
 
     fn tell_all(&mut self, action: &ActionObject, reason: &'static str, note: &str) {
@@ -286,5 +344,23 @@ fn of_action(action: &ActionObject) -> Regarding {
         namespace: action.namespace.clone(),
         name: action.name.clone(),
         uid: action.uid.clone(),
+    }
+}
+
+fn of_volume(volume: &ObjectRef) -> Regarding {
+    Regarding {
+        kind: "PersistentVolume",
+        namespace: String::new(),
+        name: volume.name.clone(),
+        uid: volume.uid.clone(),
+    }
+}
+
+fn of_pod(namespace: &str, pod: &ObjectRef) -> Regarding {
+    Regarding {
+        kind: "Pod",
+        namespace: namespace.to_owned(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
     }
 }

@@ -1,3 +1,5 @@
+mod carry_out;
+
 use super::*;
 use crate::cluster::storage_action::ABORTED;
 use crate::fleet::release::action::{outdated, set_condition};
@@ -75,7 +77,7 @@ fn a_text_that_moves_changes_no_condition() {
 
 #[test]
 fn every_gate_has_a_count_from_the_start() {
-    let figures = Engine::new(ReleaseTiming::default()).figures();
+    let figures = Engine::new(ReleaseTiming::default(), BTreeSet::new()).figures();
     for gate in Gate::ALL {
         assert_eq!(figures.refusals.get(gate), Some(&0), "{gate}");
     }
@@ -84,7 +86,10 @@ fn every_gate_has_a_count_from_the_start() {
 
 #[test]
 fn without_a_policy_a_round_reads_the_actions_and_nothing_else() {
-    let (view, mut engine) = (View::default(), Engine::new(ReleaseTiming::default()));
+    let (view, mut engine) = (
+        View::default(),
+        Engine::new(ReleaseTiming::default(), BTreeSet::new()),
+    );
     assert!(matches!(engine.next_job(at(&view, 10)), Some(Job::List)));
     assert!(engine.next_job(at(&view, 10)).is_none());
     engine.finish(listed(1), at(&view, 11)).expect("listed");
@@ -95,7 +100,10 @@ fn without_a_policy_a_round_reads_the_actions_and_nothing_else() {
 
 #[test]
 fn a_store_that_went_back_opens_the_breaker() {
-    let (view, mut engine) = (View::default(), Engine::new(ReleaseTiming::default()));
+    let (view, mut engine) = (
+        View::default(),
+        Engine::new(ReleaseTiming::default(), BTreeSet::new()),
+    );
     for (revision, is_open) in [(5, false), (7, false), (6, true), (8, true)] {
         engine
             .finish(listed(revision), at(&view, 10))

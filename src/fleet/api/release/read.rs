@@ -10,19 +10,16 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     Namespace, Node as KubeNode, PersistentVolume, PersistentVolumeClaim, Pod,
 };
-use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::api::storage::v1::StorageClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
-    DeleteOptions, ObjectMeta, Preconditions as UidPrecondition,
-};
 use kube::ResourceExt;
-use kube::api::PostParams;
+use kube::api::{ApiResource, DynamicObject};
 use kube::core::{Selector, SelectorExt};
 use serde::de::DeserializeOwned;
 
 use crate::cluster::node_storage::Health;
-use crate::cluster::storage_action::ObjectRef;
+use crate::cluster::storage_action::{ObjectRef, StorageAction};
 use crate::csi::report::api::{ApiError, CallError, classify_error};
+use crate::fleet::api::release::act::Evict;
 use crate::fleet::api::{Api, reduce};
 use crate::fleet::model::release::evidence::{
     ClaimState, ClaimTemplate, DryRun, GroupClaim, GroupState, NodeState, OtherClaim, Peer,
@@ -30,6 +27,7 @@ use crate::fleet::model::release::evidence::{
 };
 use crate::fleet::model::release::steps::{ClaimProgress, PodProgress, VolumeProgress};
 use crate::fleet::model::release::{EMPTY_MEMBER, POLICY_ANNOTATION, VOLUME_ANNOTATION};
+use crate::fleet::release::action::ActionObject;
 use crate::fleet::release::readings::{Question, Readings};
 
 const MAINTENANCE: [&str; 3] = [
@@ -39,7 +37,36 @@ const MAINTENANCE: [&str; 3] = [
 ];
 
 impl Api {
+    /// The action itself is read last: what a person decided meanwhile counts.
     pub(crate) async fn read_release(&self, question: &Question) -> Readings {
+        let mut readings = self.read_evidence(question).await;
+        if let Some(action) = &question.action {
+            let pods = kube::Api::<Pod>::namespaced(self.client.clone(), &action.namespace);
+            let pod = self.get(&pods, &action.spec.pod.name).await;
+            readings.progress.pod = map(pod, |pod| pod_progress(&pod));
+            readings.action = self.read_action(action).await;
+        }
+        readings
+    }
+
+    async fn read_action(&self, action: &ActionObject) -> Reading<Option<ActionObject>> {
+        let resource = ApiResource::erase::<StorageAction>(&());
+        let actions = kube::Api::<DynamicObject>::namespaced_with(
+            self.client.clone(),
+            &action.namespace,
+            &resource,
+        );
+        match self.get(&actions, &action.name).await {
+            Reading::Read(Some(object)) => match super::action(object) {
+                Ok(action) => Reading::Read(Some(action)),
+                Err(error) => Reading::Failed(message(error)),
+            },
+            Reading::Read(None) => Reading::Read(None),
+            Reading::Failed(why) => Reading::Failed(why),
+        }
+    }
+
+    async fn read_evidence(&self, question: &Question) -> Readings {
         let (namespace, mut readings) = (&question.claim.namespace, Readings::default());
         let evidence = &mut readings.evidence;
         evidence.namespace_is_selected = self.is_selected(question).await;
@@ -100,7 +127,6 @@ impl Api {
             return readings;
         }
         evidence.pod = Reading::Read(Some(pod_state(pod)));
-        readings.progress.pod = Reading::Read(Some(pod_progress(pod)));
         self.read_members(question, pod, &all, &claims, &mut readings)
             .await;
         let evidence = &mut readings.evidence;
@@ -249,36 +275,10 @@ impl Api {
         readings.evidence.other_claims = Reading::Read(others);
     }
 
-    /// Asks only. kube's own call names the options as the API server does not know them, and would
-    /// lose the uid.
     async fn try_eviction(&self, pods: &kube::Api<Pod>, pod: &Pod) -> Reading<DryRun> {
-        let eviction = Eviction {
-            metadata: ObjectMeta {
-                name: pod.metadata.name.clone(),
-                namespace: pod.metadata.namespace.clone(),
-                ..ObjectMeta::default()
-            },
-            delete_options: Some(DeleteOptions {
-                dry_run: Some(vec!["All".to_owned()]),
-                preconditions: Some(UidPrecondition {
-                    uid: pod.uid(),
-                    resource_version: None,
-                }),
-                ..DeleteOptions::default()
-            }),
-        };
-        let parameters = PostParams {
-            dry_run: true,
-            ..PostParams::default()
-        };
-        let name = pod.name_any();
-        let call = pods.create_subresource::<_, serde_json::Value>(
-            "eviction",
-            &name,
-            &parameters,
-            &eviction,
-        );
-        match self.call(call).await {
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+        let answer = self.evict(pods, &name, &uid, Evict::DryRun).await;
+        match answer {
             Ok(_) => Reading::Read(DryRun::Allowed),
             Err(CallError::Kube(kube::Error::Api(status))) if [409, 429].contains(&status.code) => {
                 Reading::Read(DryRun::Refused(status.message.clone()))

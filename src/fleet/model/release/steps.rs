@@ -89,6 +89,28 @@ impl Default for StepLimits {
     }
 }
 
+/// What changes an object of the cluster. After a crash it is repeated, and finds its work done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Set the volume's reclaim policy to Retain, with the annotations.
+    KeepVolume {
+        resource_version: String,
+        previous_policy: String,
+    },
+    /// With the uid as precondition. The point of no return.
+    DeleteClaim { uid: String },
+    /// By the Eviction API, with the uid as precondition.
+    EvictPod { uid: String },
+    /// The new pod waits for a claim that nobody creates. Once; then the condition PodEvicted has
+    /// the reason `EvictedAgain`.
+    EvictAgain { uid: String },
+    /// Undo `KeepVolume`.
+    RestoreVolume {
+        resource_version: String,
+        policy: String,
+    },
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It ended, or its type is unknown.
@@ -102,37 +124,15 @@ pub(crate) enum Step {
     TakeBackApproval(Refusal),
     /// Ask the node for an answer: nothing else holds the action back.
     Challenge,
-    /// Set the condition Confirmed.
+    Act(Act),
+    /// Set the condition of this name: its step is done.
     MarkConfirmed,
-    /// Set the volume's reclaim policy to Retain, with the annotations.
-    Prepare {
-        resource_version: String,
-        previous_policy: String,
-    },
     MarkPrepared,
-    /// With the uid as precondition. The point of no return.
-    DeleteClaim {
-        uid: String,
-    },
     MarkClaimDeleted,
-    /// By the Eviction API, with the uid as precondition.
-    EvictPod {
-        uid: String,
-    },
     MarkPodEvicted,
-    /// The new pod waits for a claim that nobody creates. Once; then the condition PodEvicted has
-    /// the reason `EvictedAgain`.
-    EvictAgain {
-        uid: String,
-    },
     MarkReplaced,
     /// Set the condition Stuck: a person must resolve it.
     MarkStuck(String),
-    /// Undo Prepare.
-    RestoreVolume {
-        resource_version: String,
-        policy: String,
-    },
     /// Set the condition Aborted.
     MarkAborted {
         gate: Option<Gate>,
@@ -233,21 +233,21 @@ fn prepare(action: &ActionState, progress: &Progress) -> Step {
         }
         Some(_) if volume.reclaim_policy == "Retain" => {
             if action.status.has(PREPARED) {
-                Step::DeleteClaim {
+                Step::Act(Act::DeleteClaim {
                     uid: action.spec.claim.uid.clone(),
-                }
+                })
             } else {
                 Step::MarkPrepared
             }
         }
-        kept_by => Step::Prepare {
+        kept_by => Step::Act(Act::KeepVolume {
             resource_version: volume.resource_version.clone(),
             // Where this action has begun, the policy of before stands in the annotation.
             previous_policy: kept_by
                 .as_ref()
                 .and(volume.previous_policy.clone())
                 .unwrap_or_else(|| volume.reclaim_policy.clone()),
-        },
+        }),
     }
 }
 
@@ -264,14 +264,14 @@ fn abort(action: &ActionState, progress: &Progress, gate: Option<Gate>, text: St
     match own_volume(action, progress) {
         Err(why) => Step::wait(format!("the volume could not be read: {why}")),
         Ok(Some(volume)) if volume.kept_by.as_ref() == Some(&action.full_name()) => {
-            Step::RestoreVolume {
+            Step::Act(Act::RestoreVolume {
                 resource_version: volume.resource_version.clone(),
                 // Without the note of the policy of before, keeping is the safe one.
                 policy: volume
                     .previous_policy
                     .clone()
                     .unwrap_or_else(|| volume.reclaim_policy.clone()),
-            }
+            })
         }
         Ok(_) => Step::MarkAborted { gate, text },
     }
@@ -314,9 +314,9 @@ fn evict(action: &ActionState, progress: &Progress, limits: &StepLimits, wall: T
             limits.eviction.as_secs() / 60
         ));
     }
-    Step::EvictPod {
+    Step::Act(Act::EvictPod {
         uid: pod.uid.clone(),
-    }
+    })
 }
 
 fn wait_for_replacement(
@@ -353,9 +353,9 @@ fn wait_for_replacement(
             .created
             .is_some_and(|created| is_older(created, limits.missing_claim, wall))
     {
-        return Step::EvictAgain {
+        return Step::Act(Act::EvictAgain {
             uid: pod.uid.clone(),
-        };
+        });
     }
     Step::wait(if old_pod.is_some() {
         format!("pod {} has not ended yet", spec.pod.name)

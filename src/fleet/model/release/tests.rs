@@ -1,5 +1,5 @@
 mod breaker;
-mod candidates;
+pub(crate) mod candidates;
 mod evidence;
 mod gates;
 mod steps;
@@ -25,11 +25,11 @@ use crate::cluster::storage_action::{Approval, DriveRef, ObjectRef};
 use crate::cluster::storage_policy::{Mode, StoragePolicySpec};
 use crate::fleet::model::Claim;
 
-const DRIVE: &str = "naa.5000c500a1b2c3d4";
+pub(crate) const DRIVE: &str = "naa.5000c500a1b2c3d4";
 /// The controller has watched for ten hours.
 const ELAPSED: Duration = Duration::from_secs(36_000);
 
-fn wall(seconds: i64) -> Timestamp {
+pub(crate) fn wall(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).expect("a time")
 }
 
@@ -165,7 +165,7 @@ fn there<T>(reading: &mut Reading<Option<T>>) -> &mut T {
     read(reading).as_mut().expect("it exists")
 }
 
-fn claim() -> Claim {
+pub(crate) fn claim() -> Claim {
     Claim {
         namespace: "shop".into(),
         name: "data-db-1".into(),
@@ -210,7 +210,7 @@ fn peer(name: &str) -> Peer {
     }
 }
 
-fn evidence() -> Evidence {
+pub(crate) fn evidence() -> Evidence {
     let some = |name: &str| name.to_owned();
     Evidence {
         namespace_is_selected: Reading::Read(true),
@@ -279,7 +279,7 @@ fn evidence() -> Evidence {
     }
 }
 
-fn answer() -> Answer {
+pub(crate) fn answer() -> Answer {
     Answer {
         asked_at: ELAPSED - Duration::from_secs(5),
         boot_id: "boot".into(),

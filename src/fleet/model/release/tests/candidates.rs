@@ -58,7 +58,7 @@ fn report(view: &mut View, node: &str, status: NodeStorageStatus) {
     view.reports.insert(node.into(), report);
 }
 
-fn view() -> View {
+pub(crate) fn view() -> View {
     let mut view = View::default();
     for name in ["a", "b"] {
         let node = Node {

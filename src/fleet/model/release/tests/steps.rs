@@ -5,7 +5,8 @@ use crate::cluster::storage_action::{
     ABORTED, ActionType, CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED, REPLACED, STUCK,
 };
 use crate::fleet::model::release::steps::{
-    ClaimProgress, EVICTED_AGAIN, PodProgress, Progress, Step, StepLimits, VolumeProgress, next,
+    Act, ClaimProgress, EVICTED_AGAIN, PodProgress, Progress, Step, StepLimits, VolumeProgress,
+    next,
 };
 
 fn progress() -> Progress {
@@ -126,10 +127,10 @@ impl Run {
                 });
             }
             Step::MarkConfirmed => self.mark(CONFIRMED),
-            Step::Prepare {
+            Step::Act(Act::KeepVolume {
                 resource_version,
                 previous_policy,
-            } => {
+            }) => {
                 let name = self.world.action().full_name();
                 let volume = self.volume();
                 if volume.resource_version != *resource_version {
@@ -141,7 +142,7 @@ impl Run {
                 volume.previous_policy = Some(previous_policy.clone());
             }
             Step::MarkPrepared => self.mark(PREPARED),
-            Step::DeleteClaim { uid } => {
+            Step::Act(Act::DeleteClaim { uid }) => {
                 let claim = self.claim();
                 if claim.uid == *uid && !claim.is_terminating {
                     claim.is_terminating = true;
@@ -149,7 +150,7 @@ impl Run {
                 }
             }
             Step::MarkClaimDeleted => self.mark(CLAIM_DELETED),
-            Step::EvictPod { uid } | Step::EvictAgain { uid } => {
+            Step::Act(Act::EvictPod { uid } | Act::EvictAgain { uid }) => {
                 if self.pod().uid == *uid && !self.pod().is_terminating {
                     self.pod().is_terminating = true;
                     self.evicted.push(uid.clone());
@@ -158,7 +159,7 @@ impl Run {
             Step::MarkPodEvicted => self.mark(POD_EVICTED),
             Step::MarkReplaced => self.mark(REPLACED),
             Step::MarkStuck(_) => self.mark(STUCK),
-            Step::RestoreVolume { policy, .. } => {
+            Step::Act(Act::RestoreVolume { policy, .. }) => {
                 let volume = self.volume();
                 volume.reclaim_policy.clone_from(policy);
                 (volume.kept_by, volume.previous_policy) = (None, None);
@@ -204,7 +205,10 @@ fn an_approved_action_goes_through_all_steps_in_their_order() {
             run.replace();
         }
         let is_last = step == Step::Nothing;
-        let text = format!("{step:?}");
+        let text = match &step {
+            Step::Act(act) => format!("{act:?}"),
+            step => format!("{step:?}"),
+        };
         steps.push(text.split([' ', '(']).next().unwrap_or_default().to_owned());
         if is_last {
             break;
@@ -215,7 +219,7 @@ fn an_approved_action_goes_through_all_steps_in_their_order() {
         [
             "Challenge",
             "MarkConfirmed",
-            "Prepare",
+            "KeepVolume",
             "MarkPrepared",
             "DeleteClaim",
             "MarkClaimDeleted",
@@ -259,7 +263,8 @@ proptest! {
         super::gates::break_for(Gate::ALL[at], &mut run.world);
         for _ in 0..10 {
             let step = run.next();
-            prop_assert!(!matches!(step, Step::Prepare { .. } | Step::DeleteClaim { .. } | Step::EvictPod { .. }), "{:?}", step);
+            let changes = matches!(&step, Step::Act(act) if !matches!(act, Act::RestoreVolume { .. }));
+            prop_assert!(!changes, "{:?}", step);
             // An answer would open this gate.
             if !matches!(step, Step::Challenge) {
                 run.apply(&step);
@@ -296,10 +301,10 @@ fn a_contradiction_before_the_deletion_puts_the_volume_back_and_ends_the_action(
     let step = run.next();
     assert_eq!(
         step,
-        Step::RestoreVolume {
+        Step::Act(Act::RestoreVolume {
             resource_version: "1".into(),
             policy: "Delete".into()
-        }
+        })
     );
     run.apply(&step);
     assert_eq!(run.gate(), Some(Gate::ReadyPod));
@@ -352,11 +357,11 @@ fn a_claim_that_is_being_deleted_ends_an_action_before_it_is_prepared_and_counts
 #[test]
 fn the_volume_is_looked_at_again_before_the_deletion() {
     let mut run = Run::with(&[CONFIRMED, PREPARED]);
-    assert!(matches!(run.next(), Step::DeleteClaim { .. }));
+    assert!(matches!(run.next(), Step::Act(Act::DeleteClaim { .. })));
     // Somebody set the policy back: it is kept again, and the policy of before is not forgotten.
     run.volume().reclaim_policy = "Delete".into();
     assert!(
-        matches!(run.next(), Step::Prepare { previous_policy, .. } if previous_policy == "Delete")
+        matches!(run.next(), Step::Act(Act::KeepVolume { previous_policy, .. }) if previous_policy == "Delete")
     );
     run.volume().kept_by = Some("shop/other".into());
     assert!(matches!(run.next(), Step::Wait { gate: None, .. }));
@@ -369,7 +374,10 @@ fn after_the_deletion_no_gate_holds_it_back() {
     for &gate in Gate::ALL {
         let mut run = Run::with(&[CONFIRMED, PREPARED, CLAIM_DELETED]);
         super::gates::break_for(gate, &mut run.world);
-        assert!(matches!(run.next(), Step::EvictPod { .. }), "{gate}");
+        assert!(
+            matches!(run.next(), Step::Act(Act::EvictPod { .. })),
+            "{gate}"
+        );
     }
 }
 
@@ -377,7 +385,7 @@ fn after_the_deletion_no_gate_holds_it_back() {
 fn an_eviction_that_is_refused_for_thirty_minutes_is_stuck() {
     let mut run = Run::with(&[CONFIRMED, PREPARED, CLAIM_DELETED]);
     run.seconds = 1799;
-    assert!(matches!(run.next(), Step::EvictPod { .. }));
+    assert!(matches!(run.next(), Step::Act(Act::EvictPod { .. })));
     run.seconds = 1800;
     assert!(matches!(run.next(), Step::MarkStuck(text) if text.contains("refused for 30 min")));
 }
@@ -463,9 +471,9 @@ fn a_new_pod_without_a_claim_is_evicted_once_after_two_minutes() {
     run.pod().created = Some(wall(80));
     assert_eq!(
         run.next(),
-        Step::EvictAgain {
+        Step::Act(Act::EvictAgain {
             uid: "new-pod".into()
-        }
+        })
     );
     let conditions = &mut run.world.action().status.conditions;
     conditions.last_mut().expect("PodEvicted").reason = EVICTED_AGAIN.into();
