@@ -1,6 +1,6 @@
 # The controller on the API server of api-server.sh: its rights as the chart gives them, and nodes, volumes and reports to play with. Sourced, never run. The
 # program must be built with the feature hwtests, which shortens its durations. `duties` names other duties than claims and shared-drives, `templates` more
-# templates of the chart than fleet.
+# templates of the chart than fleet, `carry_out` the namespaces in which approved actions are carried out, separated by commas.
 duties=${duties:-claims,shared-drives}
 listen=$(port)
 # never_so WHAT SECONDS COMMAND…
@@ -15,9 +15,13 @@ keeps_claims() { [ "$minor" -ge 37 ]; }
 kube create namespace storage >/dev/null; kube create namespace shop >/dev/null
 "$bin/diskvitals-fleet" crds | kube apply -f - >/dev/null
 kube wait --for=condition=Established crd/nodestorages.diskvitals.io --timeout=60s >/dev/null
-for template in fleet ${templates:-}; do
-    "$TOOLS/bin/helm" template dv helm/diskvitals --namespace storage --kube-version "1.$minor.0" --values helm/diskvitals/ci/fleet.yaml --set "fleet.duties={$duties}" --show-only "templates/$template.yaml" | kube apply --namespace storage -f - >/dev/null
-done
+render() {
+    "$TOOLS/bin/helm" template dv helm/diskvitals --namespace storage --kube-version "1.$minor.0" --values helm/diskvitals/ci/fleet.yaml --set "fleet.duties={$duties}" \
+        --set-json "fleet.carryOut.namespaces=[${carry_out:+\"${carry_out//,/\",\"}\"}]" --show-only "templates/$1.yaml"
+}
+for template in fleet ${templates:-}; do render $template | kube apply --namespace storage -f - >/dev/null; done
+# Its objects name their namespaces.
+[ -z "${carry_out:-}" ] || render carry-out | kube apply -f - >/dev/null
 kube create token dv-diskvitals-fleet --namespace storage --duration 2h >"$scratch/token"
 cat >"$scratch/kubeconfig" <<END
 {apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "$server", certificate-authority: $scratch/ca.crt}}],
@@ -62,3 +66,13 @@ fleet() { # NAME [ARGUMENTS…]: `last` is its process
     KUBECONFIG=$scratch/kubeconfig DISKVITALS_FLEET_TIMING=$timing \
         "$bin/diskvitals-fleet" --duties "$duties" --lease-name dv-diskvitals-fleet --log-format text "$@" 2>>"$scratch/$name.log" & last=$!; started+=($!)
 }
+
+# What the controller's token may do. expect CODE TEXT WHAT CURL-ARGUMENTS…: the API server answers with the code, and its answer has the text.
+ask() { curl -sS --cacert "$scratch/ca.crt" -H "Authorization: Bearer $(<"$scratch/token")" -o "$scratch/answer" -w '%{http_code}' "$@"; }
+expect() {
+    local code=$1 text=$2 what=$3 got; shift 3
+    got=$(ask "$@")
+    [ "$got" = "$code" ] && grep -qF -- "$text" "$scratch/answer" || wrong "$what: $got instead of $code ($text): $(<"$scratch/answer")"
+    printf '%s  %s\n' "$got" "$what"
+}
+merge=(-X PATCH -H 'Content-Type: application/merge-patch+json') post=(-X POST -H 'Content-Type: application/json')

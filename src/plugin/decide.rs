@@ -99,7 +99,12 @@ pub(crate) async fn decide(
     }
     let user = api.user_name().await?;
     let evidence = render::actions::action(&shown, &out.screen);
-    show_first(out, &(evidence + &render::gaps(&gaps, &out.screen)))?;
+    let mut text = evidence + &render::gaps(&gaps, &out.screen);
+    if decision == Decision::Approve {
+        text.push('\n');
+        text.push_str(&render::actions::consequence(&shown, &out.screen));
+    }
+    show_first(out, &text)?;
     let question = format!("{} {name} as {user}?", capitalized(decision.verb()));
     ask(&args.consent, &question, decision.verb()).await?;
     let decided = patch(api, args, decision, record, &shown, &user).await?;

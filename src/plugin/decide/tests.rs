@@ -123,6 +123,25 @@ fn only_open_breakers_are_reset_and_a_named_one_must_be_open() {
 }
 
 #[test]
+fn an_approval_says_last_that_nothing_undoes_it() {
+    let row = action(&record(json!({}), json!({})), time(NOW));
+    let text = render::actions::consequence(&row, &crate::cli::screen::tests::screen(None));
+    assert_eq!(
+        text,
+        "In a namespace that the controller carries out, the claim shop/data-db-0 is deleted. Nothing undoes that.\n"
+    );
+    let row = action(
+        &record(
+            json!({"claim": {"name": "\u{1b}[2J", "uid": "c"}}),
+            json!({}),
+        ),
+        time(NOW),
+    );
+    let text = render::actions::consequence(&row, &crate::cli::screen::tests::screen(None));
+    assert!(!text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
 fn an_action_of_a_newer_version_cannot_be_decided() {
     let row = action(&record(json!({"type": "Handover"}), json!({})), time(NOW));
     assert_eq!(row.state, State::Waiting);

@@ -7,6 +7,7 @@ use crate::cli::render::{heading, label_value_lines, slot_name, wrapped};
 use crate::cli::screen::{Screen, Tone, escape_control, or_dash, span};
 use crate::cli::table::{Cells, Column, column, plain};
 use crate::cluster::gate::Gate;
+use crate::cluster::storage_action::{CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED};
 use crate::plugin::render::{ago, shown};
 use crate::plugin::view::actions::{ActionRow, Block, Line, PolicyRow, State, time_left};
 use crate::plugin::view::retained::RetainedRow;
@@ -22,14 +23,17 @@ const STEPS: [&str; 8] = [
     "The StatefulSet makes a new claim, bound to an empty volume on another node.",
     "The new pod is Ready. The old volume stays until a person deletes it.",
 ];
-const BY_HAND: &str = "This version of the controller does steps 1 to 3. Then the action names the commands of the steps 4 to 6, and a person runs them.";
-
-const NEVER: &str = "The controller never force-deletes a pod, never deletes a PersistentVolume or a VolumeAttachment, never sets the out-of-service taint, and never goes on when something contradicts the evidence.";
+const WHERE: &str = "The controller carries out steps 4 to 8 in the namespaces that it is given (fleet.carryOut.namespaces of the chart). Elsewhere it stops after step 3: the action then names the commands of steps 4 to 6, and a person runs them.";
+const WAY_BACK: &str = "Nothing is lost yet. To stop it, suspend the policy; to end it, take the label off the claim (docs/remediation.md). The volume is then put back as it was.";
+const NO_WAY_BACK: &str =
+    "The claim is deleted: nothing undoes that. The old volume is retained, with its data.";
+const NEVER: &str = "The controller never force-deletes a pod, never deletes a PersistentVolume or a VolumeAttachment, never sets the out-of-service taint, and deletes no claim when something contradicts the evidence.";
 
 fn state(row: &ActionRow) -> (&'static str, Tone) {
     match row.state {
         State::Waiting => ("waits for approval", Tone::Warning),
         State::Stuck => ("STUCK", Tone::Critical),
+        State::ByHand => ("to be done by hand", Tone::Warning),
         State::Running => ("under way", Tone::Strong),
         State::Approved => ("approved", Tone::Strong),
         State::ApprovalInvalid => ("approval invalid", Tone::Warning),
@@ -120,7 +124,12 @@ pub(crate) fn legend(rows: &[ActionRow], screen: &Screen) -> String {
         text.push_str(&held(block, screen));
     }
     let is_explained = |row: &&ActionRow| {
-        !row.why.is_empty() && matches!(row.state, State::Stuck | State::Approved)
+        !row.why.is_empty()
+            && match row.state {
+                State::Stuck | State::ByHand | State::Approved => true,
+                State::Running => gate(row).is_none(),
+                _ => false,
+            }
     };
     for row in rows.iter().filter(is_explained) {
         let why = format!("{}: {}: {}", row.name, state(row).0, row.why);
@@ -212,8 +221,10 @@ pub(crate) fn action(row: &ActionRow, screen: &Screen) -> String {
             text.push_str(&wrapped(&line, "  ", screen));
         }
     }
-    if row.state == State::Waiting {
-        text.push_str(&what_follows(screen));
+    match row.state {
+        State::Waiting => text.push_str(&what_follows(screen)),
+        State::Running => text.push_str(&what_is_left(row, screen)),
+        _ => {}
     }
     text
 }
@@ -237,13 +248,41 @@ fn drive(row: &ActionRow) -> String {
 }
 
 fn what_follows(screen: &Screen) -> String {
-    let mut text = format!("\n{}", heading("what an approval starts", screen));
-    for (at, step) in STEPS.iter().enumerate() {
-        text.push_str(&wrapped(&format!("{}. {step}", at + 1), "  ", screen));
-    }
-    text.push_str(&wrapped(BY_HAND, "  ", screen));
+    let mut text = steps_after(0, "what an approval starts", screen);
+    text.push_str(&wrapped(WHERE, "  ", screen));
     text.push_str(&wrapped(NEVER, "  ", screen));
     text
+}
+
+fn what_is_left(row: &ActionRow, screen: &Screen) -> String {
+    let (done, way_back) = match row.step.as_str() {
+        CLAIM_DELETED => (5, NO_WAY_BACK),
+        POD_EVICTED => (6, NO_WAY_BACK),
+        PREPARED => (4, WAY_BACK),
+        CONFIRMED => (3, WAY_BACK),
+        // Of a newer version, perhaps.
+        _ => return String::new(),
+    };
+    let mut text = steps_after(done, "what is left to do", screen);
+    text.push_str(&wrapped(way_back, "  ", screen));
+    text
+}
+
+fn steps_after(done: usize, title: &str, screen: &Screen) -> String {
+    let mut text = format!("\n{}", heading(title, screen));
+    for (at, step) in STEPS.iter().enumerate().skip(done) {
+        text.push_str(&wrapped(&format!("{}. {step}", at + 1), "  ", screen));
+    }
+    text
+}
+
+/// What a person reads last before the question.
+pub(crate) fn consequence(row: &ActionRow, screen: &Screen) -> String {
+    let text = format!(
+        "In a namespace that the controller carries out, the claim {}/{} is deleted. Nothing undoes that.",
+        row.namespace, row.claim
+    );
+    wrapped(&text, "", screen)
 }
 
 /// One line for each policy.

@@ -211,6 +211,11 @@ fn head(view: &Overview, screen: &Screen) -> String {
         (view.claims.len() as u64, "claim", " affected"),
         (view.count_actions(State::Stuck), "action", " STUCK"),
         (view.count_actions(State::Waiting), "action", " waiting"),
+        (
+            view.count_actions(State::ByHand),
+            "action",
+            " to be done by hand",
+        ),
         (view.open_breakers.len() as u64, "breaker", " open"),
         (view.stale_count, "stale mount", ""),
     ];

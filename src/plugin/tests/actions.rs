@@ -42,6 +42,20 @@ fn conditions(names: &[&str]) -> Value {
     json!({"conditions": all.collect::<Vec<_>>()})
 }
 
+/// It does not go on after the last of these conditions.
+fn held_after(names: &[&str], reason: &str, message: &str) -> Value {
+    let mut status = conditions(names);
+    let held = json!({"type": "Confirmed", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-03-01T11:40:00Z"});
+    let all = status["conditions"].as_array_mut().expect("a list");
+    all.insert(0, held);
+    status["blockedBy"] = json!("");
+    status
+}
+
+fn by_hand() -> Value {
+    held_after(&[], "NotCarriedOut", "By hand: kubectl patch pv pv-1")
+}
+
 /// The screen's now is 2026-03-01 12:00.
 fn row(spec: Value, status: Value) -> ActionRow {
     action(&record(spec, status), screen(None).now)
@@ -58,6 +72,23 @@ fn a_state_is_that_of_the_conditions_before_that_of_the_approval() {
         (
             good(),
             conditions(&["Confirmed", "Prepared"]),
+            State::Running,
+        ),
+        (good(), by_hand(), State::ByHand),
+        // The namespace was taken from the list.
+        (
+            good(),
+            held_after(&["Prepared"], "NotCarriedOut", ""),
+            State::ByHand,
+        ),
+        (
+            approved("2026-03-01T09:00:00Z", "h1"),
+            held_after(&["Prepared", "ClaimDeleted"], "NotCarriedOut", ""),
+            State::ByHand,
+        ),
+        (
+            good(),
+            held_after(&["Prepared"], "BreakerOpen", ""),
             State::Running,
         ),
         // Taken back before the claim was deleted.
@@ -118,18 +149,76 @@ fn an_approval_is_valid_for_one_hour_and_for_one_evidence() {
 }
 
 #[test]
-fn an_approved_action_says_what_the_controller_says_of_it() {
-    let unconfirmed = json!({"blockedBy": "", "conditions": [{"type": "Confirmed", "status": "False", "reason": "NotCarriedOut", "message": "By hand: kubectl patch pv pv-1", "lastTransitionTime": "2026-03-01T11:40:00Z"}]});
-    let row = row(approved("2026-03-01T11:30:00Z", "h1"), unconfirmed);
-    assert_eq!(row.state, State::Approved);
+fn an_action_that_the_controller_does_not_carry_out_is_to_be_done_by_hand() {
+    let row = row(approved("2026-03-01T11:30:00Z", "h1"), by_hand());
     let text = render::actions::legend(std::slice::from_ref(&row), &screen(None));
     assert!(
-        text.contains("approved: By hand: kubectl patch pv pv-1"),
+        text.contains("to be done by hand: By hand: kubectl patch pv pv-1"),
         "{text}"
     );
-    assert!(
-        render::actions::action(&row, &screen(None)).contains("By hand: kubectl patch pv pv-1")
+    let text = render::actions::action(&row, &screen(None));
+    assert!(text.contains("By hand: kubectl patch pv pv-1"), "{text}");
+    assert!(!text.contains("what is left to do"), "{text}");
+    assert_eq!(short(&row), "release to be done by hand");
+}
+
+#[test]
+fn an_action_that_is_carried_out_is_shown_by_its_last_step_and_what_is_left() {
+    let all = [
+        "Confirmed",
+        "Prepared",
+        "ClaimDeleted",
+        "PodEvicted",
+        "Replaced",
+    ];
+    let steps = |names: &[&str]| row(approved("2026-03-01T11:30:00Z", "h1"), conditions(names));
+    for (at, step) in all.iter().enumerate() {
+        assert_eq!(&steps(&all[..=at]).step, step);
+    }
+    // A stuck action stays where it is.
+    let stuck = steps(&["Confirmed", "Prepared", "ClaimDeleted", "Stuck"]);
+    assert_eq!(
+        (stuck.state, stuck.step.as_str()),
+        (State::Stuck, "ClaimDeleted")
     );
+    let shown = |done: usize| render::actions::action(&steps(&all[..done]), &screen(None));
+    for (done, first, end) in [
+        (1, "4. The PersistentVolume is set", "Nothing is lost yet."),
+        (
+            2,
+            "5. The PersistentVolumeClaim is deleted",
+            "Nothing is lost yet.",
+        ),
+        (3, "6. The pod is evicted", "nothing undoes that"),
+        (4, "7. The StatefulSet makes", "nothing undoes that"),
+    ] {
+        let text = shown(done);
+        assert!(
+            text.contains(&format!("what is left to do\n  {first}")) && text.contains(end),
+            "{text}"
+        );
+    }
+    assert!(!shown(5).contains("what is left to do"));
+}
+
+#[test]
+fn an_action_under_way_says_what_it_waits_for() {
+    let why = "pod db-0 has not ended yet";
+    let held = held_after(&["Prepared", "ClaimDeleted", "PodEvicted"], "Waiting", why);
+    let row = row(approved("2026-03-01T11:30:00Z", "h1"), held);
+    let legend = render::actions::legend(std::slice::from_ref(&row), &screen(None));
+    assert!(legend.contains(&format!("under way: {why}")), "{legend}");
+    let text = render::actions::action(&row, &screen(None));
+    assert!(
+        text.contains(&format!("state     under way: {why}\n")),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_approval_of_yesterday_is_no_work_to_be_done_by_hand() {
+    let row = row(approved("2026-03-01T10:30:00Z", "h1"), by_hand());
+    assert_eq!(row.state, State::ApprovalInvalid);
 }
 
 #[test]
@@ -170,6 +259,7 @@ fn an_action_is_shown_with_its_evidence_and_what_an_approval_starts() {
         "evidence\n  the kernel has taken the drive offline\n",
         "what an approval starts\n  1. The controller has proposed",
         "  5. The PersistentVolumeClaim is deleted by its uid.",
+        "Elsewhere it stops after step 3",
         "never force-deletes a pod",
     ] {
         assert!(text.contains(part), "{part}: {text}");
@@ -220,6 +310,13 @@ fn the_claim_has_what_holds_its_action_back() {
             json!({"blockedBy": "", "step": "Prepared", "conditions": conditions(&["Prepared"])["conditions"]})
         ),
         "release under way: Prepared"
+    );
+    assert_eq!(
+        word(
+            good(),
+            json!({"blockedBy": "BreakerOpen", "conditions": conditions(&["Confirmed", "Prepared"])["conditions"]})
+        ),
+        "release under way: Prepared, held by BreakerOpen"
     );
     assert_eq!(word(good(), conditions(&["Stuck"])), "release STUCK");
 }

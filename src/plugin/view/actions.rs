@@ -16,12 +16,20 @@ use crate::plugin::objects::actions::{ActionRecord, Meta, PolicyRecord};
 use crate::plugin::view::claims::ClaimRow;
 use crate::plugin::view::{Gap, Read};
 
+/// Reason of the condition `Confirmed` where the controller does not carry actions out.
+const NOT_CARRIED_OUT: &str = "NotCarriedOut";
+
+/// What the controller carries out, in order.
+const STEP_CONDITIONS: [&str; 5] = [CONFIRMED, PREPARED, CLAIM_DELETED, POD_EVICTED, REPLACED];
+
 /// In the order of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) enum State {
     /// For a person's approval.
     Waiting,
     Stuck,
+    /// Approved and confirmed; a person carries it out.
+    ByHand,
     Running,
     /// And not begun.
     Approved,
@@ -103,6 +111,7 @@ pub(crate) struct ActionRow {
     pub since: Option<Timestamp>,
     pub group: String,
     pub policy: String,
+    /// The last step that was done.
     pub step: String,
     pub blocked_by: Option<Block>,
     pub approved_by: String,
@@ -154,7 +163,7 @@ pub(crate) fn action(record: &ActionRecord, now: Timestamp) -> ActionRow {
         since: spec.finding.since.as_ref().map(|time| time.0),
         group: spec.group.clone(),
         policy: spec.policy.clone(),
-        step: status.step.clone(),
+        step: last_step(status).to_owned(),
         blocked_by: match state.is_finished() {
             true => None,
             false => Block::of(&status.blocked_by),
@@ -176,6 +185,12 @@ pub(crate) fn action(record: &ActionRecord, now: Timestamp) -> ActionRow {
             .collect(),
         created,
     }
+}
+
+/// The conditions are set with the steps; the text may be of an earlier one.
+fn last_step(status: &StorageActionStatus) -> &str {
+    let done = STEP_CONDITIONS.iter().rev().find(|it| status.has(it));
+    done.copied().unwrap_or(&status.step)
 }
 
 fn valid_until(approved_at: Timestamp) -> Option<Timestamp> {
@@ -215,7 +230,7 @@ fn state(record: &ActionRecord, now: Timestamp) -> (State, String) {
     }
     // Beyond the point of no return an approval decides nothing any more.
     if status.has(CLAIM_DELETED) || status.has(POD_EVICTED) {
-        return (State::Running, String::new());
+        return under_way(status, State::Running);
     }
     match record.approval.as_str() {
         "" | "Pending" => (State::Waiting, String::new()),
@@ -243,9 +258,19 @@ fn approved(
         return (State::ApprovalInvalid, why.to_owned());
     }
     match status.has(CONFIRMED) || status.has(PREPARED) {
-        true => (State::Running, String::new()),
-        // Why it is not confirmed, or what a person has to do now.
-        false => (State::Approved, message(status, CONFIRMED, "False")),
+        true => under_way(status, State::Running),
+        false => under_way(status, State::Approved),
+    }
+}
+
+/// With the commands for a person, or why it does not go on.
+fn under_way(status: &StorageActionStatus, state: State) -> (State, String) {
+    let why = message(status, CONFIRMED, "False");
+    let mut conditions = status.conditions.iter();
+    match conditions.any(|it| it.type_ == CONFIRMED && it.reason == NOT_CARRIED_OUT) {
+        // Also of one that was begun, when its namespace is not listed any more.
+        true => (State::ByHand, why),
+        false => (state, why),
     }
 }
 
@@ -278,7 +303,7 @@ pub(crate) fn undecidable(row: &ActionRow) -> Option<String> {
             "it has no hash of its evidence: there is nothing to decide about".to_owned()
         }
         State::Waiting => return None,
-        State::Approved | State::Running => format!("it is approved already{by}"),
+        State::Approved | State::ByHand | State::Running => format!("it is approved already{by}"),
         State::ApprovalInvalid => format!(
             "it was approved{by}, and {}. Decide when it waits for approval again",
             row.why
@@ -419,13 +444,12 @@ pub(crate) fn short(row: &ActionRow) -> String {
             format!("{kind} held by {}", block.gate)
         }
         (State::Waiting, _) => format!("{kind} waits for approval"),
-        (State::Running | State::Approved, Some(block)) => {
-            format!("{kind} approved, held by {}", block.gate)
+        (State::Approved, Some(block)) => format!("{kind} approved, held by {}", block.gate),
+        (State::ByHand, _) => format!("{kind} to be done by hand"),
+        (State::Running, Some(block)) => {
+            format!("{kind} under way: {}, held by {}", row.step, block.gate)
         }
-        (State::Running, None) => match row.step.as_str() {
-            "" => format!("{kind} under way"),
-            step => format!("{kind} under way: {step}"),
-        },
+        (State::Running, None) => format!("{kind} under way: {}", row.step),
         (State::Approved, None) => format!("{kind} approved"),
         (State::ApprovalInvalid, _) => format!("{kind}: approval invalid"),
         (State::Unknown, _) => format!("{kind}: unknown"),
