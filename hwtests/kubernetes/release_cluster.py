@@ -4,7 +4,7 @@
 Kubelets: a pod is Ready while none of its volumes is on a dead drive, and ends when it is deleted, unless its processes hang. Daemons: reports, and answers to questions.
 The state is a file, so that a script can change it while `play` runs:
     release_cluster.py setup | play | fail POD | replace POD | approve"""
-import datetime, http.client, json, os, socket, ssl, sys, threading, time
+import datetime, http.client, json, os, select, socket, ssl, sys, threading, time
 
 SCRATCH = os.environ["LAB_SCRATCH"]
 SERVER = os.environ["LAB_SERVER"].removeprefix("https://")
@@ -303,18 +303,41 @@ class Proxy(threading.Thread):
         except OSError:
             plain.close()
             return
-        connection = {"cut": False}
-        threading.Thread(target=self.relay, args=(upstream, client, connection), daemon=True).start()
         try:
-            for head, body in requests(client):
-                self.pass_on(head, body, upstream, connection)
+            self.relay(client, upstream)
         except (OSError, ValueError):
             pass
-        close(client, upstream)
+        for it in (client, upstream):
+            it.close()
 
-    def pass_on(self, head, body, upstream, connection):
-        method, path = head.split(b" ", 2)[:2]
-        method, path = method.decode(), path.decode()
+    def relay(self, client, upstream):
+        """Requests of HTTP/1.1, one after the other; answers as they come. One thread: a connection of TLS is not for two."""
+        data, cut = b"", False
+        while True:
+            if not client.pending() and not upstream.pending():
+                select.select([client, upstream], [], [])
+            more = read(client)
+            if more == b"":
+                return
+            data += more or b""
+            while request := first_request(data):
+                data = data[len(request):]
+                cut = self.pass_on(request, upstream) or cut
+            answer = read(upstream)
+            if answer == b"":
+                return
+            if answer and cut:
+                self.process.kill()
+                self.fired.set()
+                return
+            if answer:
+                client.sendall(answer)
+
+    def pass_on(self, request, upstream):
+        """True: its answer is not passed on."""
+        head, _, body = request.partition(b"\r\n\r\n")
+        method, path = (it.decode() for it in head.split(b" ", 2)[:2])
+        hit = False
         if is_step(method, path):
             with self.lock:
                 self.writes.append(f"{method} {path.split('?')[0]} {step_of(body)}".strip())
@@ -329,51 +352,26 @@ class Proxy(threading.Thread):
                 raise OSError("the controller was killed")
             if hit and how == "stopped":
                 go_on.wait()
-            if hit and how == "after":
-                connection["cut"] = True
-        upstream.sendall(head + body)
-
-    def relay(self, upstream, client, connection):
-        try:
-            while data := upstream.recv(65536):
-                if connection["cut"]:
-                    self.process.kill()
-                    self.fired.set()
-                    break
-                client.sendall(data)
-        except OSError:
-            pass
-        close(client, upstream)
+        upstream.sendall(request)
+        return hit and how == "after"
 
 
-def close(*sockets):
-    for it in sockets:
-        try:
-            it.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-        it.close()
+def read(connection):
+    """None: nothing yet."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(65536)
+    except ssl.SSLWantReadError:
+        return None
+    finally:
+        connection.setblocking(True)
 
 
-def requests(client):
-    """Heads and bodies of HTTP/1.1 requests; one is answered before the next one."""
-    data = b""
-    while True:
-        while b"\r\n\r\n" not in data:
-            more = client.recv(65536)
-            if not more:
-                return
-            data += more
-        head, _, data = data.partition(b"\r\n\r\n")
-        lengths = [int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
-        length = lengths[0] if lengths else 0
-        while len(data) < length:
-            more = client.recv(65536)
-            if not more:
-                return
-            data += more
-        yield head + b"\r\n\r\n", data[:length]
-        data = data[length:]
+def first_request(data):
+    head, end, body = data.partition(b"\r\n\r\n")
+    lengths = [int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+    length = lengths[0] if lengths else 0
+    return head + end + body[:length] if end and len(body) >= length else b""
 
 
 def is_step(method, path):

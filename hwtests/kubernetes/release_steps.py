@@ -108,7 +108,7 @@ class Lab:
         return {it["metadata"]["uid"]: it for it in self.api.items(ACTIONS)}
 
     def action(self, name):
-        return self.api.get(f"{ACTIONS}/{name}")
+        return {"status": {}} | self.api.get(f"{ACTIONS}/{name}")
 
     def has(self, name, step):
         return condition(self.action(name), step)["status"] == "True"
