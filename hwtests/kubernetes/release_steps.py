@@ -262,13 +262,27 @@ class Lab:
 
     # After it.
 
+    def outage(self, pod):
+        """No controller runs for longer than an eviction may be refused: it is tried first."""
+        name, volume = self.up_to(pod, lambda method, path: path.split("?")[0].endswith("/eviction"))
+        time.sleep(5)
+        self.start(timing="eviction=4")
+        until("it is replaced", 60, lambda: self.has(name, "Replaced"))
+        if self.has(name, "Stuck") or condition(self.action(name), "Stuck")["status"]:
+            raise Failure(f"it was stuck: {self.action(name)['status']}")
+        expect("pods evicted", self.audit.count("create", "pods", "eviction", code=201), [pod])
+        self.end()
+        self.cluster.replace(volume, is_retained=True)
+        until("the database has all its members", 30, lambda: all_ready(self.api, "db"))
+        print("after an outage the eviction is tried before the action is stuck", flush=True)
+
     def refused_eviction(self, pod):
         """A PodDisruptionBudget that forbids the eviction after the claim was deleted."""
         name, volume = self.up_to(pod, lambda method, path: path.split("?")[0].endswith("/eviction"))
         pdb = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets"
         self.api.create(pdb, {"metadata": {"name": "db"}, "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app.kubernetes.io/instance": "db"}}}})
         until("the budget is observed", 30, lambda: self.api.get(f"{pdb}/db").get("status", {}).get("observedGeneration"))
-        self.start(timing="eviction=5")
+        self.start(timing="eviction=12")
         until("it is stuck", 60, lambda: self.has(name, "Stuck"))
         refused = self.audit.count("create", "pods", "eviction", code=429)
         expect("pods evicted", self.audit.count("create", "pods", "eviction", code=201), [])
@@ -401,6 +415,7 @@ def main():
         lab.contradiction("db-2", "DriveElsewhere", lambda volume: lab.cluster.set("elsewhere", {other_node(lab, volume): [lab.cluster.state["drives"][volume]["drive"]]}), lambda volume: lab.cluster.set("elsewhere", {}))
         lab.suspension("db-0")
         lab.hanging("db-1")
+        lab.outage("db-0")
         lab.refused_eviction("db-2")
     except Failure as failure:
         print(f"wrong: {failure}", flush=True)
