@@ -283,9 +283,10 @@ class Proxy(threading.Thread):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = "https://127.0.0.1:%d" % self.listener.getsockname()[1]
         self.lock = threading.Lock()
-        self.arm(None, "never", lambda count, method, path: False)
+        self.arm(None, "never", lambda writes: False)
 
     def arm(self, process, how, match):
+        """`match`: of the writes so far, whether the last one is the one."""
         with self.lock:
             self.process, self.how, self.match = process, how, match
             self.writes, self.hit, self.fired, self.go_on = [], None, threading.Event(), threading.Event()
@@ -341,7 +342,7 @@ class Proxy(threading.Thread):
         if is_step(method, path):
             with self.lock:
                 self.writes.append(f"{method} {path.split('?')[0]} {step_of(body)}".strip())
-                hit = self.hit is None and self.match(len(self.writes), method, path)
+                hit = self.hit is None and self.match(self.writes)
                 how, process, go_on = self.how, self.process, self.go_on
                 if hit:
                     self.hit = self.writes[-1]

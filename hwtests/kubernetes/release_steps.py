@@ -2,7 +2,7 @@
 """Releases on the cluster of release-cluster.sh, with controllers that are killed or stopped between any two steps: run by check-release-steps.
 
     release_steps.py [RUNS]"""
-import json, os, signal, subprocess, sys, threading, time
+import collections, json, os, signal, subprocess, sys, threading, time
 
 from release_cluster import ACTIONS, CORE, GROUP, NODES, SCRATCH, SERVER, SHOP, Api, Cluster, Failure, Proxy, all_ready, until
 
@@ -185,7 +185,7 @@ class Lab:
         expect("pods evicted", self.audit.count("create", "pods", "eviction", code=201), [])
 
     def run(self, pod, how, match, has_standby, resumes_early):
-        """The first controller is killed or stopped at one write; another one takes over. Returns what it was at, or None."""
+        """The first controller is killed or stopped at one write; another one takes over. False: it never came to that."""
         first = self.start(proxied=True)
         self.proxy.arm(first, how, match)
         leader = until("it leads", 20, self.leader)
@@ -209,16 +209,16 @@ class Lab:
                 time.sleep(2 if how == "stopped" else 0.5)
         self.release(pod, follow)
         self.end()
-        return self.proxy.hit
+        return self.proxy.hit is not None
 
     # Contradictions before the point of no return.
 
     def up_to(self, pod, what, timing=""):
-        """A release whose controller is killed before the request that `what` matches."""
+        """A release whose controller is killed before this write."""
         known = self.actions()
         first = self.start(proxied=True, timing=timing)
         self.audit.mark()
-        self.proxy.arm(first, "before", lambda count, method, path: what(method, path))
+        self.proxy.arm(first, "before", lambda writes: kind(writes[-1]) == what)
         volume = self.cluster.fail(pod)
         name = self.until_proposed(known)
         self.approve(name)
@@ -226,7 +226,7 @@ class Lab:
         return name, volume
 
     def contradiction(self, pod, gate, change, undo):
-        name, volume = self.up_to(pod, lambda method, path: method == "DELETE" and "/persistentvolumeclaims/" in path)
+        name, volume = self.up_to(pod, "DELETE persistentvolumeclaims")
         expect("the volume before", self.volume(volume)[0], "Retain")
         if not self.has(name, "Prepared"):
             raise Failure(f"the action is not Prepared: {self.action(name)['status']}")
@@ -243,7 +243,7 @@ class Lab:
 
     def suspension(self, pod):
         """A person suspends the policy: it waits, and is put back when it ends."""
-        name, volume = self.up_to(pod, lambda method, path: method == "DELETE" and "/persistentvolumeclaims/" in path)
+        name, volume = self.up_to(pod, "DELETE persistentvolumeclaims")
         policy = f"{GROUP}/storagepolicies/default"
         self.api.merge(policy, {"spec": {"suspended": True}})
         self.start()
@@ -264,7 +264,7 @@ class Lab:
 
     def outage(self, pod):
         """No controller runs for longer than an eviction may be refused: it is tried first."""
-        name, volume = self.up_to(pod, lambda method, path: path.split("?")[0].endswith("/eviction"))
+        name, volume = self.up_to(pod, "POST eviction")
         time.sleep(5)
         self.start(timing="eviction=4")
         until("it is replaced", 60, lambda: self.has(name, "Replaced"))
@@ -278,7 +278,7 @@ class Lab:
 
     def refused_eviction(self, pod):
         """A PodDisruptionBudget that forbids the eviction after the claim was deleted."""
-        name, volume = self.up_to(pod, lambda method, path: path.split("?")[0].endswith("/eviction"))
+        name, volume = self.up_to(pod, "POST eviction")
         pdb = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets"
         self.api.create(pdb, {"metadata": {"name": "db"}, "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app.kubernetes.io/instance": "db"}}}})
         until("the budget is observed", 30, lambda: self.api.get(f"{pdb}/db").get("status", {}).get("observedGeneration"))
@@ -358,7 +358,7 @@ def by_plugin(lab):
     lab.audit.mark()
     pods, claims, known = lab.uids("pods"), lab.uids("persistentvolumeclaims"), lab.actions()
     first = lab.start(proxied=True)
-    lab.proxy.arm(first, "never", lambda count, method, path: False)
+    lab.proxy.arm(first, "never", lambda writes: False)
     begun = time.monotonic()
     volume = lab.cluster.fail("db-0")
     name = lab.until_proposed(known)
@@ -382,11 +382,16 @@ def by_plugin(lab):
     return writes
 
 
-def plan(writes, runs):
-    """Each write of the controller, killed before it, killed after it, and stopped before it: as many as are wanted, and all of them at least once killed."""
-    count = len(writes)
-    every = [(at, how) for how in ("before", "after", "stopped") for at in range(1, count + 1)]
-    return (every * (runs // len(every) + 1))[:max(runs, 2 * count)]
+def plan(writes):
+    """Each write of the controller: killed before it, killed after it, and stopped before it; the first two of a kind."""
+    kinds = [kind(write) for write in writes]
+    targets = [(it, kinds[:at + 1].count(it)) for at, it in enumerate(kinds) if kinds[:at + 1].count(it) <= 2]
+    return [(how, *target) for target in targets for how in ("before", "after", "stopped")]
+
+
+def is_it(writes, what, which):
+    kinds = [kind(write) for write in writes]
+    return kinds[-1] == what and kinds.count(what) == which
 
 
 def main():
@@ -396,20 +401,20 @@ def main():
     try:
         writes = by_plugin(lab)
         print(f"{len(writes)} writes:", *writes, sep="\n  ", flush=True)
-        hits = {}
-        for number, (at, how) in enumerate(plan(writes, runs)):
+        hits, number, turns = collections.Counter(), 0, plan(writes)
+        while hits.total() < runs:
+            how, what, which = turns[number % len(turns)]
             begun = time.monotonic()
-            pod = f"db-{number % 3}"
-            hit = lab.run(pod, how, lambda count, method, path: count == at, number % 2 == 1, number % 4 < 2)
-            if hit:
-                hits[how, kind(hit)] = hits.get((how, kind(hit)), 0) + 1
-            print(f"{number + 1:3} {how:8} write {at:2}  {time.monotonic() - begun:4.1f} s  {hit or 'not reached'}", flush=True)
-        done = sum(hits.values())
-        print(f"{done} releases with a controller that was killed or stopped, one release each:", flush=True)
+            is_hit = lab.run(f"db-{number % 3}", how, lambda writes: is_it(writes, what, which), number % 2 == 1, number % 4 < 2)
+            number += 1
+            print(f"{number:3}  {time.monotonic() - begun:4.1f} s  {how:8} {what} ({which}){'' if is_hit else ': not reached'}", flush=True)
+            if is_hit:
+                hits[how, what] += 1
+            elif number > runs * 2:
+                raise Failure(f"only {hits.total()} controllers in {number} releases were killed")
+        print(f"{hits.total()} releases with a controller that was killed or stopped, one release each:", flush=True)
         for (how, what), times in sorted(hits.items()):
             print(f"  {times:3} {how:8} {what}")
-        if done < runs * 9 // 10:
-            raise Failure(f"only {done} controllers of {runs} were killed")
         lab.contradiction("db-0", "FindingGone", lab.cluster.heal, lambda volume: None)
         lab.contradiction("db-1", "ReadyPod", lambda volume: lab.cluster.set("ready", ["db-1"]), lambda volume: lab.cluster.set("ready", []))
         lab.contradiction("db-2", "DriveElsewhere", lambda volume: lab.cluster.set("elsewhere", {other_node(lab, volume): [lab.cluster.state["drives"][volume]["drive"]]}), lambda volume: lab.cluster.set("elsewhere", {}))
