@@ -171,6 +171,7 @@ class Lab:
             expect(f"{resource} deleted by the controller", self.audit.count("delete", resource, user=FLEET), [])
         expect("actions", [it["metadata"]["name"] for it in new], [name])
         expect("actions created", len(self.audit.count("create", "storageactions", code=201)), 1)
+        expect("the action", [it["type"] for it in self.action(name)["status"]["conditions"] if it["status"] == "True"], ["Confirmed", "Prepared", "ClaimDeleted", "PodEvicted", "Replaced"])
         expect("the old volume", self.volume(volume), ("Retain", {"diskvitals.io/action": f"shop/{name}", "diskvitals.io/previous-reclaim-policy": "Delete"}, "Released"))
         for kind, before, own in (("pods", pods, pod), ("persistentvolumeclaims", claims, claim)):
             after = self.uids(kind)
@@ -316,6 +317,23 @@ class Lab:
         until("the database has all its members", 30, lambda: all_ready(self.api, "db"))
         print("a person resolves it: both are replaced", flush=True)
 
+    def switched_off(self, pod):
+        """The RoleBinding is deleted after the claim was: the pod is not evicted."""
+        name, volume = self.up_to(pod, "POST eviction")
+        bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings"
+        binding = self.api.get(f"{bindings}/dv-diskvitals-fleet-carry-out")
+        self.api.delete(f"{bindings}/dv-diskvitals-fleet-carry-out")
+        self.start(timing="eviction=12")
+        until("it is stuck", 60, lambda: self.has(name, "Stuck"))
+        expect("pods evicted", self.audit.count("create", "pods", "eviction", code=201), [])
+        self.api.create(bindings, {key: binding[key] for key in ("roleRef", "subjects")} | {"metadata": {"name": "dv-diskvitals-fleet-carry-out"}})
+        self.api.delete(f"{SHOP}/pods/{pod}")
+        until("it is replaced", 60, lambda: self.has(name, "Replaced"))
+        self.end()
+        self.cluster.replace(volume, is_retained=True)
+        until("the database has all its members", 30, lambda: all_ready(self.api, "db"))
+        print("without the RoleBinding nothing is evicted", flush=True)
+
     def approved_and(self, name, step):
         if self.action(name)["spec"]["approval"] == "Pending":
             self.approve(name)
@@ -421,6 +439,7 @@ def main():
         lab.suspension("db-0")
         lab.hanging("db-1")
         lab.outage("db-0")
+        lab.switched_off("db-1")
         lab.refused_eviction("db-2")
     except Failure as failure:
         print(f"wrong: {failure}", flush=True)
