@@ -268,8 +268,8 @@ class Lab:
     def outage(self, pod):
         """No controller runs for longer than an eviction may be refused: it is tried first."""
         name, volume = self.up_to(pod, "POST eviction")
-        time.sleep(5)
-        self.start(timing="eviction=4")
+        time.sleep(16)
+        self.start(timing="eviction=15")
         until("it is replaced", 60, lambda: self.has(name, "Replaced"))
         if self.has(name, "Stuck") or condition(self.action(name), "Stuck")["status"]:
             raise Failure(f"it was stuck: {self.action(name)['status']}")
