@@ -1,6 +1,6 @@
 # A real API server (with etcd, without a kubelet and without controllers). Sourced, never run: `programs` names the folder of kube-apiserver and kubectl, `meaning` what
-# a failure means, `gates` the feature gates, if any, `audited=true` that $scratch/audit.json has a line for each request. Afterwards there are `server`, `scratch` (with ca.crt), `apiserver` (its process), `started` (processes that end with the script), `kube`, kubectl as an administrator,
-# and `serve GATES`, which starts the API server again after its end.
+# a failure means, `gates` the feature gates, if any, `audited=true` that $scratch/audit.json has a line for each request, or for those of `audit_rules`. Afterwards there are `server`, `scratch` (with ca.crt), `apiserver` and `etcd_process` (their processes), `started` (processes that end with the script), `kube`, kubectl as an administrator,
+# and `serve GATES` and `store`, which start the API server and etcd again after their end.
 bin=${DISKVITALS_BIN:-${CARGO_TARGET_DIR:-target}/debug}
 scratch=$(mktemp -d); started=()
 finish() {
@@ -29,13 +29,17 @@ etcd=$(port) peer=$(port) api=$(port)
         openssl x509 -req -days 2 -in $name.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out $name.crt -extfile <(echo subjectAltName=IP:127.0.0.1)
     done
 ) >"$scratch/keys.log" 2>&1
-etcd --data-dir "$scratch/etcd" --listen-client-urls "http://127.0.0.1:$etcd" --advertise-client-urls "http://127.0.0.1:$etcd" --listen-peer-urls "http://127.0.0.1:$peer" \
-    --initial-advertise-peer-urls "http://127.0.0.1:$peer" --initial-cluster "default=http://127.0.0.1:$peer" >"$scratch/etcd.log" 2>&1 & started+=($!)
+# store: etcd starts, also again after its end.
+store() {
+    etcd --data-dir "$scratch/etcd" --listen-client-urls "http://127.0.0.1:$etcd" --advertise-client-urls "http://127.0.0.1:$etcd" --listen-peer-urls "http://127.0.0.1:$peer" \
+        --initial-advertise-peer-urls "http://127.0.0.1:$peer" --initial-cluster "default=http://127.0.0.1:$peer" >>"$scratch/etcd.log" 2>&1 & etcd_process=$!; started+=($!)
+}
+store
 server=https://127.0.0.1:$api
 kube() { "$programs/kubectl" --kubeconfig /dev/null --server "$server" --certificate-authority "$scratch/ca.crt" --client-certificate "$scratch/admin.crt" --client-key "$scratch/admin.key" "$@"; }
 arguments=()
 if [ "${audited:-}" = true ]; then
-    echo '{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]}' >"$scratch/audit-policy"
+    printf '{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [%s]}\n' "${audit_rules:-{\"level\": \"Metadata\"\}}" >"$scratch/audit-policy"
     arguments=(--audit-policy-file="$scratch/audit-policy" --audit-log-path="$scratch/audit.json")
 fi
 # serve [GATES]

@@ -84,6 +84,32 @@ fn the_page_of_remediation_has_every_gate_as_the_table_has_it() {
     holds("docs/remediation.md", GATES_BEGIN, &gates());
 }
 
+/// Scripts that try gates on a real API server: lines that begin with one of these words and a gate.
+const TRIES: [&str; 2] = [
+    include_str!("../../hwtests/kubernetes/check-release"),
+    include_str!("../../hwtests/kubernetes/check-restored-etcd"),
+];
+const TRY_WORDS: [&str; 4] = ["gate", "holds", "takes_back", "refused"];
+
+#[test]
+fn each_gate_is_tried_on_a_real_api_server_and_nothing_else_is() {
+    let mut tried: Vec<&str> = TRIES
+        .iter()
+        .flat_map(|script| script.lines())
+        .filter_map(|line| {
+            let (word, rest) = line.split_once(' ')?;
+            let name = rest.split(' ').next()?;
+            let is_name = name.starts_with(char::is_uppercase);
+            (TRY_WORDS.contains(&word) && is_name).then_some(name)
+        })
+        .collect();
+    tried.sort_unstable();
+    tried.dedup();
+    let mut gates: Vec<&str> = Gate::ALL.iter().map(|gate| gate.name()).collect();
+    gates.sort_unstable();
+    assert_eq!(tried, gates);
+}
+
 /// The part of the page between the mark and `END` is `right`.
 fn holds(page: &str, begin: &str, right: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);

@@ -10,15 +10,12 @@ use crate::cluster::gate::Gate;
 use crate::cluster::storage_action::{
     ABORTED, CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED, REPLACED, STUCK, StorageActionStatus,
 };
-use crate::fleet::model::release::steps::{Act, EVICTED_AGAIN, Progress, Step};
+use crate::fleet::model::release::steps::{Act, EVICTED_AGAIN, Progress, REFUSED, Step};
 use crate::fleet::release::action::{
     ActionObject, NOT_CARRIED_OUT, add_step, commands, set_condition, set_waiting,
 };
 use crate::fleet::release::challenge::Outcome;
 use crate::fleet::release::{Context, Engine, Job};
-
-/// Reason of a condition where the API server refused the call.
-const REFUSED: &str = "Refused";
 
 impl Engine {
     pub(super) fn carries_out(&self, action: &ActionObject) -> bool {

@@ -23,6 +23,8 @@ use crate::fleet::model::release::evidence::Reading;
 
 /// Reason of the condition PodEvicted after the new pod was evicted as well.
 pub(crate) const EVICTED_AGAIN: &str = "EvictedAgain";
+/// Reason of the condition of a step that the API server refuses.
+pub(crate) const REFUSED: &str = "Refused";
 
 /// What is read of the objects that the action changes, uncached. `None` inside a reading: there is
 /// no object of this name.
@@ -307,11 +309,18 @@ fn evict(action: &ActionState, progress: &Progress, limits: &StepLimits, wall: T
             action.spec.pod.name, action.spec.persistent_volume.name
         ));
     }
-    if has_lasted(&action.status, CLAIM_DELETED, limits.eviction, wall) {
+    // After an outage it is tried first. An answer that is no refusal is recorded nowhere: it gets
+    // twice the time.
+    let (limit, what) = if was_refused(&action.status) {
+        (limits.eviction, "refused")
+    } else {
+        (limits.eviction * 2, "impossible")
+    };
+    if has_lasted(&action.status, CLAIM_DELETED, limit, wall) {
         return Step::MarkStuck(format!(
-            "the eviction of pod {} has been refused for {} min",
+            "the eviction of pod {} has been {what} for {} min",
             action.spec.pod.name,
-            limits.eviction.as_secs() / 60
+            limit.as_secs() / 60
         ));
     }
     Step::Act(Act::EvictPod {
@@ -387,6 +396,11 @@ fn why_stuck(
             spec.pod.name
         ),
     }
+}
+
+fn was_refused(status: &StorageActionStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|it| it.type_ == POD_EVICTED && it.reason == REFUSED)
 }
 
 fn was_evicted_again(status: &StorageActionStatus) -> bool {

@@ -5,8 +5,8 @@ use crate::cluster::storage_action::{
     ABORTED, ActionType, CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED, REPLACED, STUCK,
 };
 use crate::fleet::model::release::steps::{
-    Act, ClaimProgress, EVICTED_AGAIN, PodProgress, Progress, Step, StepLimits, VolumeProgress,
-    next,
+    Act, ClaimProgress, EVICTED_AGAIN, PodProgress, Progress, REFUSED, Step, StepLimits,
+    VolumeProgress, next,
 };
 
 fn progress() -> Progress {
@@ -383,11 +383,23 @@ fn after_the_deletion_no_gate_holds_it_back() {
 
 #[test]
 fn an_eviction_that_is_refused_for_thirty_minutes_is_stuck() {
-    let mut run = Run::with(&[CONFIRMED, PREPARED, CLAIM_DELETED]);
+    let mut run = Run::with(&[CONFIRMED, PREPARED, CLAIM_DELETED, POD_EVICTED]);
+    let refused = run.world.action().status.conditions.last_mut();
+    let refused = refused.expect("PodEvicted");
+    (refused.status, refused.reason) = ("False".into(), REFUSED.into());
     run.seconds = 1799;
     assert!(matches!(run.next(), Step::Act(Act::EvictPod { .. })));
     run.seconds = 1800;
     assert!(matches!(run.next(), Step::MarkStuck(text) if text.contains("refused for 30 min")));
+}
+
+#[test]
+fn after_an_outage_an_eviction_is_tried_before_it_is_stuck() {
+    let mut run = Run::with(&[CONFIRMED, PREPARED, CLAIM_DELETED]);
+    run.seconds = 3599;
+    assert!(matches!(run.next(), Step::Act(Act::EvictPod { .. })));
+    run.seconds = 3600;
+    assert!(matches!(run.next(), Step::MarkStuck(text) if text.contains("impossible for 60 min")));
 }
 
 #[test]
