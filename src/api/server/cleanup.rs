@@ -15,7 +15,7 @@ use crate::api::resolve::resolve_volume;
 use crate::api::status::{failed_precondition, unresolved};
 use crate::api::wire;
 use crate::api::wire::cleanup_step::State;
-use crate::model::cleanup::{CleanupAction, CleanupPlan, CleanupTarget, plan};
+use crate::model::cleanup::{CleanupAction, CleanupPlan, CleanupTarget, Grace, plan};
 use crate::model::path::HostPath;
 use crate::model::snapshot::Snapshot;
 use crate::model::source_update::SourceRequest as RefreshTarget;
@@ -148,7 +148,7 @@ fn make_plan(snapshot: &Snapshot, query: &str) -> Result<CleanupPlan, Status> {
             CleanupTarget::Volume(resolve_volume(snapshot, query).map_err(unresolved("query"))?)
         }
     };
-    plan(snapshot, wanted).map_err(|refusal| failed_precondition(refusal.to_string()))
+    plan(snapshot, wanted, Grace::Required).map_err(|refusal| failed_precondition(refusal.to_string()))
 }
 
 fn planned_steps(plan: &CleanupPlan) -> Vec<wire::CleanupStep> {
