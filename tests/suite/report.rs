@@ -208,6 +208,7 @@ pub const BOTH: EnabledReports = EnabledReports {
     storage_failed: false,
     storage: false,
     challenges: false,
+    clean_stale: false,
 };
 
 /// The default timing with shorter delays.

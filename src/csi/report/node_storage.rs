@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::cluster::node_storage::{
-    ATTACHMENTS_CLEAN, ChallengeAnswer, Counts, DAEMON_REACHABLE, DriveEntry, Health,
+    ATTACHMENTS_CLEAN, ChallengeAnswer, CleanReason, Counts, DAEMON_REACHABLE, DriveEntry, Health,
     MAX_MESSAGE_LEN, MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus, StaleEntry, Truncated,
     VolumeCondition, VolumeEntry, VolumeStatus,
 };
@@ -25,6 +25,7 @@ use crate::csi::report::condition::ConditionStatus;
 use crate::csi::report::node_snapshot::{
     Drive, Health as SnapshotHealth, Issue, NodeSnapshot, Subject, Volume,
 };
+use crate::csi::report::quarantine::QuarantineState;
 use crate::csi::report::{DaemonView, Outage};
 
 /// Longest text of a drive: models and serials are shorter, a faulty drive's may not be.
@@ -42,6 +43,7 @@ pub(crate) struct Context<'a> {
     pub overdue: &'a BTreeSet<String>,
     /// The answer to the present challenge, or to the last one until there is a newer.
     pub answer: Option<&'a ChallengeAnswer>,
+    pub quarantine: &'a QuarantineState,
     pub now: Timestamp,
 }
 
@@ -65,15 +67,24 @@ pub(crate) fn storage_status(
 fn of_silent_daemon(context: &Context<'_>, message: &str) -> NodeStorageStatus {
     let reason = "DaemonNotAnswering";
     let known = context.last.cloned().unwrap_or_else(unknown_lists);
+    let clean = match context.quarantine {
+        QuarantineState::NoAnswer(_) | QuarantineState::Answered(_) => {
+            (ConditionStatus::False, CleanReason::NoAnswer.name())
+        }
+        QuarantineState::Disabled | QuarantineState::Unknown | QuarantineState::Absent => {
+            (ConditionStatus::Unknown, reason)
+        }
+    };
     finish(
         NodeStorageStatus {
             health: Health::Unknown,
+            observed_quarantine: String::new(),
             ..known
         },
         context,
         [
             (DAEMON_REACHABLE, ConditionStatus::False, reason, message),
-            (ATTACHMENTS_CLEAN, ConditionStatus::Unknown, reason, message),
+            (ATTACHMENTS_CLEAN, clean.0, clean.1, message),
         ],
     )
 }
@@ -181,9 +192,15 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
         },
         ..NodeStorageStatus::default()
     };
-    let clean = attachments_clean(snapshot);
+    let (observed, clean) = match quarantine_answer(snapshot, context.quarantine) {
+        Some((observed, clean)) => (observed, clean),
+        None => (String::new(), attachments_clean(snapshot)),
+    };
     finish(
-        status,
+        NodeStorageStatus {
+            observed_quarantine: observed,
+            ..status
+        },
         context,
         [
             (
@@ -227,8 +244,52 @@ fn finish(
     fit::fit(status)
 }
 
+type CleanCondition = (ConditionStatus, &'static str, String);
+
+/// The id of the quarantine that is answered, empty without an answer, and the condition; None
+/// without a quarantine. Clean are both: the pods of the quarantine, and what the snapshot lists.
+fn quarantine_answer(
+    snapshot: &NodeSnapshot,
+    quarantine: &QuarantineState,
+) -> Option<(String, CleanCondition)> {
+    let not_clean = |reason: CleanReason, why: &str| {
+        // What to do is never cut.
+        let advice = reason.advice();
+        let room = MAX_MESSAGE_LEN.saturating_sub(advice.len() + 2);
+        let message = format!("{}; {advice}", truncated(why, room));
+        (ConditionStatus::False, reason.name(), message)
+    };
+    match quarantine {
+        QuarantineState::Disabled | QuarantineState::Unknown | QuarantineState::Absent => None,
+        QuarantineState::NoAnswer(why) => {
+            Some((String::new(), not_clean(CleanReason::NoAnswer, why)))
+        }
+        QuarantineState::Answered(answer) if answer.boot_id != snapshot.node.boot_id => {
+            let why = "diskvitalsd answered in another boot";
+            Some((String::new(), not_clean(CleanReason::NoAnswer, why)))
+        }
+        QuarantineState::Answered(answer) => {
+            let clean = match (answer.reason, attachments_clean(snapshot)) {
+                (CleanReason::ProvenClean, (ConditionStatus::True, ..)) => (
+                    ConditionStatus::True,
+                    CleanReason::ProvenClean.name(),
+                    answer.message.clone(),
+                ),
+                (CleanReason::ProvenClean, (ConditionStatus::False, _, why)) => {
+                    not_clean(CleanReason::StaleAttachments, &why)
+                }
+                (CleanReason::ProvenClean, (ConditionStatus::Unknown, _, why)) => {
+                    not_clean(CleanReason::Unreadable, &why)
+                }
+                (reason, _) => not_clean(reason, &answer.message),
+            };
+            Some((answer.id.clone(), clean))
+        }
+    }
+}
+
 /// Clean only by proof.
-fn attachments_clean(snapshot: &NodeSnapshot) -> (ConditionStatus, &'static str, String) {
+fn attachments_clean(snapshot: &NodeSnapshot) -> CleanCondition {
     let unknown = |reason, why: &str| (ConditionStatus::Unknown, reason, why.to_owned());
     if let Some(why) = &snapshot.node.kubelet_unreadable {
         return unknown("KubeletFolderUnreadable", why);
