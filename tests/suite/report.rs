@@ -4,6 +4,7 @@ mod challenge;
 mod daemon;
 mod failed;
 mod process;
+mod quarantine;
 pub mod server;
 mod storage;
 mod trouble;
