@@ -53,13 +53,36 @@ pub(crate) fn storage_status(
     in_grace: bool,
     context: &Context<'_>,
 ) -> Option<NodeStorageStatus> {
-    match view.current(in_grace)? {
-        Ok(snapshot) => Some(from_snapshot(snapshot, context)),
-        Err(Outage { why, .. }) => {
+    match view.current(in_grace) {
+        None => without_proof(context),
+        Some(Ok(snapshot)) => Some(from_snapshot(snapshot, context)),
+        Some(Err(Outage { why, .. })) => {
             let message = format!("diskvitalsd on this node does not answer: {why}");
             Some(of_silent_daemon(context, &message))
         }
     }
+}
+
+/// The last status without its proof: an outage that is too short to be published takes the proof
+/// back all the same.
+fn without_proof(context: &Context<'_>) -> Option<NodeStorageStatus> {
+    let QuarantineState::NoAnswer(why) = context.quarantine else {
+        return None;
+    };
+    let mut status = context.last?.clone();
+    let mut conditions = status.conditions.iter_mut();
+    let clean = conditions.find(|it| it.type_ == ATTACHMENTS_CLEAN)?;
+    let (state, reason, message) = not_clean(CleanReason::NoAnswer, why);
+    if clean.status != state.name() {
+        clean.last_transition_time = Time(context.now);
+    }
+    state.name().clone_into(&mut clean.status);
+    reason.clone_into(&mut clean.reason);
+    clean.message = message;
+    status.observed_quarantine.clear();
+    status.challenge = context.answer.cloned();
+    status.reported_at = Some(Time(context.now));
+    Some(status)
 }
 
 /// The lists stay as they were last known, and nothing is called good. Without a last status no list
@@ -252,13 +275,6 @@ fn quarantine_answer(
     snapshot: &NodeSnapshot,
     quarantine: &QuarantineState,
 ) -> Option<(String, CleanCondition)> {
-    let not_clean = |reason: CleanReason, why: &str| {
-        // What to do is never cut.
-        let advice = reason.advice();
-        let room = MAX_MESSAGE_LEN.saturating_sub(advice.len() + 2);
-        let message = format!("{}; {advice}", truncated(why, room));
-        (ConditionStatus::False, reason.name(), message)
-    };
     match quarantine {
         QuarantineState::Disabled | QuarantineState::Unknown | QuarantineState::Absent => None,
         QuarantineState::NoAnswer(why) => {
@@ -286,6 +302,14 @@ fn quarantine_answer(
             Some((answer.id.clone(), clean))
         }
     }
+}
+
+/// What to do is never cut from the message.
+fn not_clean(reason: CleanReason, why: &str) -> CleanCondition {
+    let advice = reason.advice();
+    let room = MAX_MESSAGE_LEN.saturating_sub(advice.len() + 2);
+    let message = format!("{}; {advice}", truncated(why, room));
+    (ConditionStatus::False, reason.name(), message)
 }
 
 /// Clean only by proof.

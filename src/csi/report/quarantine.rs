@@ -34,7 +34,7 @@ const ATTACHMENTS_UNCLEAN: &str = "AttachmentsUnclean";
 /// Longer than the daemon's patience with its own readings.
 const ANSWER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 /// While the node is clean it is asked less often.
-const CLEAN_INTERVALS: u32 = 4;
+const CLEAN_INTERVALS: u32 = 2;
 
 /// What the publisher of the object says about the quarantine.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -555,6 +555,37 @@ fn without_the_daemon_a_quarantine_is_never_clean_and_without_one_nothing_is_cla
 }
 
 #[test]
+fn an_outage_that_is_too_short_to_be_published_takes_the_proof_back() {
+    let silent = DaemonView {
+        snapshot: Some(Arc::new(clean())),
+        outage: Some(Outage {
+            since: Instant::now(),
+            why: "gone".into(),
+        }),
+    };
+    let mut proved = status(&clean());
+    proved.observed_quarantine = "q-1".into();
+    let of = |quarantine: &QuarantineState| {
+        let context = Context {
+            quarantine,
+            ..context(Some(&proved), NONE)
+        };
+        storage_status(&silent, true, &context)
+    };
+    let taken_back = of(&QuarantineState::NoAnswer("gone".into())).expect("a status");
+    assert_eq!(state(&taken_back, ATTACHMENTS_CLEAN), ("False", "NoAnswer"));
+    assert_eq!(taken_back.observed_quarantine, "");
+    assert_eq!(taken_back.drive_ids, proved.drive_ids);
+    assert!(!says_the_same(&proved, &taken_back));
+    for other in [
+        QuarantineState::Absent,
+        answered(CleanReason::ProvenClean, "boot"),
+    ] {
+        assert!(of(&other).is_none(), "{other:?}");
+    }
+}
+
+#[test]
 fn the_answer_to_a_quarantine_is_a_change() {
     let before = status(&clean());
     let mut after = before.clone();
