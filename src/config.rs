@@ -48,9 +48,20 @@ pub(crate) struct Config {
     pub notify: NotifyConfig,
     pub metrics: MetricsConfig,
     pub csi: CsiConfig,
+    pub cleanup: CleanupConfig,
     pub pool: PoolConfig,
     #[serde(rename = "static", skip_serializing_if = "Vec::is_empty")]
     pub statics: Vec<StaticEntry>,
+}
+
+/// Orders of the cluster to clean up after pods that were deleted while this node was away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct CleanupConfig {
+    /// Orders are carried out; otherwise they are only answered.
+    pub orders: bool,
+    /// Uids that may give them on the agent socket, besides those that may do everything there.
+    pub order_uids: Vec<u32>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -220,6 +220,7 @@ async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
         storage_failed: is_enabled(ReportKind::StorageFailed),
         storage: is_enabled(ReportKind::Storage),
         challenges: options.answer_challenges,
+        clean_stale: options.clean_stale,
     };
     Ok(Reporter {
         agent: options.agent.clone(),

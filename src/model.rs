@@ -11,6 +11,7 @@ pub mod block;
 pub mod cause;
 pub(crate) mod causes;
 pub mod check;
+pub mod clean_order;
 pub(crate) mod cleanup;
 pub(crate) mod condition;
 pub(crate) mod cordon;

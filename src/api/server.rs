@@ -10,6 +10,7 @@ mod attachments;
 mod byte_quota;
 mod caller;
 mod checks;
+mod clean_orders;
 pub mod cleanup;
 mod confirm;
 mod connectivity;
@@ -38,6 +39,7 @@ use crate::api::server::admin::AdminService;
 use crate::api::server::byte_quota::ByteQuotaService;
 use crate::api::server::caller::AgentAccess;
 use crate::api::server::checks::ChecksService;
+use crate::api::server::clean_orders::CleanOrders;
 use crate::api::server::cleanup::{Cleaner, CleanupBackend};
 use crate::api::server::incoming::QuotaIncoming;
 use crate::api::server::inventory::InventoryService;
@@ -57,6 +59,7 @@ use crate::state::handle::Handle;
 
 pub use crate::api::node_facts::NodeFacts;
 pub use crate::api::server::caller::AgentCallers;
+pub use crate::api::server::clean_orders::OrderSettings;
 pub use crate::api::server::listen::{SocketAccess, bind};
 
 const HEADER_BYTES: u32 = 2 << 10;
@@ -146,6 +149,8 @@ pub struct Server {
     bytes: UidQuota,
     /// Removes stale mounts.
     cleaner: Option<Cleaner>,
+    /// Carries out orders to clean up.
+    orders: Option<CleanOrders>,
     /// Provides this node's own volumes, under the name of a CSI driver.
     volumes: Option<(Engine, String)>,
 }
@@ -164,6 +169,7 @@ impl Server {
             bytes: limits.byte_quota(),
             limits,
             cleaner: None,
+            orders: None,
             volumes: None,
         }
     }
@@ -180,6 +186,27 @@ impl Server {
     pub fn with_cleanup(self, backend: Arc<dyn CleanupBackend>) -> Server {
         Server {
             cleaner: Some(Cleaner::new(backend)),
+            ..self
+        }
+    }
+
+    /// Answers orders to clean up after deleted pods. They and ForceCleanup never run at the same
+    /// time.
+    pub fn with_orders(
+        self,
+        backend: Arc<dyn CleanupBackend>,
+        settings: signal::Receiver<OrderSettings>,
+    ) -> Server {
+        let cleaner = self.cleaner.clone();
+        let orders = CleanOrders::new(
+            self.handle.clone(),
+            self.node.clone(),
+            cleaner.unwrap_or_else(|| Cleaner::new(backend)),
+            self.agent_callers.clone(),
+            settings,
+        );
+        Server {
+            orders: Some(orders),
             ..self
         }
     }
@@ -288,8 +315,9 @@ impl Server {
             })
         };
         let storage =
-            StorageServer::new(StorageService::new(self.handle.clone(), self.node.clone()))
-                .max_decoding_message_size(self.limits.max_message_bytes);
+            StorageService::new(self.handle.clone(), self.node.clone(), self.orders.clone());
+        let storage =
+            StorageServer::new(storage).max_decoding_message_size(self.limits.max_message_bytes);
         let volumes = self.volumes.clone().map(|(engine, driver)| {
             let service = VolumesService::new(engine, driver, self.handle.clone());
             let server = VolumesServer::new(service)

@@ -2,13 +2,16 @@
 //! volumes. So two operations on one volume never run at the same time.
 
 use crate::api::server::cleanup::CleanupBackend;
+use crate::model::clean_order::PodHold;
 use crate::model::path::HostPath;
 use crate::provision::engine::Engine;
 use crate::provision::step::{Step, StepError, StepErrorKind, StepExecutor, StepOutput};
 
+#[derive(Clone)]
 pub(crate) struct CleanupExecutor<S> {
     pub steps: S,
-    pub engine: Engine,
+    /// None in a recorded tree, which has no volumes of its own.
+    pub engine: Option<Engine>,
 }
 
 #[tonic::async_trait]
@@ -21,14 +24,25 @@ impl<S: StepExecutor> CleanupBackend for CleanupExecutor<S> {
         let step = Step::ListOpeners { mounts };
         match self.steps.execute("openers", step).await? {
             StepOutput::Openers { openers } => Ok(openers),
-            _ => Err(StepError {
-                kind: StepErrorKind::Other,
-                message: "a worker executed another step".to_owned(),
-            }),
+            _ => Err(other_step()),
+        }
+    }
+
+    async fn pod_holds(&self, pod_uids: Vec<String>) -> Result<Vec<PodHold>, StepError> {
+        let step = Step::ListPodHolds { pod_uids };
+        match self.steps.execute("pod holds", step).await? {
+            StepOutput::PodHolds { holds } => Ok(holds),
+            _ => Err(other_step()),
         }
     }
 
     async fn rescan(&self) {
-        self.engine.rescan().await;
+        if let Some(engine) = &self.engine {
+            engine.rescan().await;
+        }
     }
+}
+
+fn other_step() -> StepError {
+    StepError::new(StepErrorKind::Other, "a worker executed another step")
 }

@@ -189,6 +189,10 @@ pub(crate) async fn run(
         channels.agent_callers.subscribe(),
     );
     let steps = WorkerExecutor::new(&root, program.clone());
+    let mut cleanup = CleanupExecutor {
+        steps: steps.clone(),
+        engine: None,
+    };
     // In a recorded tree, nothing can be created or mounted.
     if !root.is_recorded() {
         let (engine, actor) = Engine::new(
@@ -198,12 +202,11 @@ pub(crate) async fn run(
             owner_handles.handle.snapshots(),
         );
         tasks.spawn(async { actor.run().await.map_err(RunError::from) });
-        server = server.with_cleanup(Arc::new(CleanupExecutor {
-            steps: steps.clone(),
-            engine: engine.clone(),
-        }));
+        cleanup.engine = Some(engine.clone());
+        server = server.with_cleanup(Arc::new(cleanup.clone()));
         server = server.with_volumes(engine, config.csi.driver_name.clone());
     }
+    server = server.with_orders(Arc::new(cleanup), channels.orders.subscribe());
     let serving_stop = stopping.clone();
     let mut serving = tokio::spawn(async move {
         // Requests wait until history is read (a second at most, then the owner continues without

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::api::server::AgentCallers;
+use crate::api::server::{AgentCallers, OrderSettings};
 use crate::app::options::Options;
 use crate::app::provisioning;
 use crate::config::{Config, SmartConfig};
@@ -29,6 +29,7 @@ pub(crate) struct ReloadChannels {
     pub sources: watch::Sender<Arc<SourceSettings>>,
     pub notify: watch::Sender<NotifySettings>,
     pub agent_callers: watch::Sender<AgentCallers>,
+    pub orders: watch::Sender<OrderSettings>,
     pub volumes: watch::Sender<Arc<VolumesSettings>>,
 }
 
@@ -39,6 +40,7 @@ impl ReloadChannels {
             sources: watch::Sender::new(source_settings(config, options)),
             notify: watch::Sender::new(notify_settings(config)),
             agent_callers: watch::Sender::new(agent_callers(config)),
+            orders: watch::Sender::new(order_settings(config)),
             volumes: watch::Sender::new(Arc::new(provisioning::settings(config, options))),
         }
     }
@@ -49,6 +51,7 @@ impl ReloadChannels {
         self.sources.send_replace(source_settings(config, options));
         self.notify.send_replace(notify_settings(config));
         self.agent_callers.send_replace(agent_callers(config));
+        self.orders.send_replace(order_settings(config));
         provisioning::reload(&self.volumes, config, options);
     }
 }
@@ -58,6 +61,13 @@ fn agent_callers(config: &Config) -> AgentCallers {
         allow_uids: config.csi.allow_uids.clone(),
         read_uids: config.csi.read_uids.clone(),
         read_gids: config.csi.read_gids.clone(),
+    }
+}
+
+fn order_settings(config: &Config) -> OrderSettings {
+    OrderSettings {
+        allowed: config.cleanup.orders,
+        uids: config.cleanup.order_uids.clone(),
     }
 }
 

@@ -24,6 +24,11 @@ pub const MAX_MISSING: usize = 8;
 /// Longest nonce, and longest name of a drive or volume in a challenge, in bytes.
 pub const MAX_NONCE_LEN: usize = 128;
 pub const MAX_CHALLENGED_NAME_LEN: usize = 512;
+/// Pods of a quarantine, and the longest uid of one, in bytes.
+pub const MAX_QUARANTINED: usize = 64;
+pub const MAX_POD_UID_LEN: usize = 64;
+/// Longest id of a quarantine, and of a boot, in bytes.
+pub const MAX_QUARANTINE_ID_LEN: usize = 128;
 /// Longest message of a volume's condition, in bytes.
 pub const MAX_MESSAGE_LEN: usize = 256;
 /// Longest status as JSON, in bytes. Entries are dropped beyond it, the least severe first.
@@ -31,7 +36,8 @@ pub const MAX_STATUS_LEN: usize = 32 * 1024;
 
 /// Condition: the daemon answers, and what the status says is what it says now.
 pub const DAEMON_REACHABLE: &str = "DaemonReachable";
-/// Condition: no mount of a deleted pod is left on the node.
+/// Condition: no mount of a deleted pod is left on the node. While the node is in quarantine, its
+/// reason is a `CleanReason`.
 pub const ATTACHMENTS_CLEAN: &str = "AttachmentsClean";
 
 /// What the cluster asks of the node. Its reporter cannot change it.
@@ -88,6 +94,127 @@ pub struct NodeStorageSpec {
     /// A question that the node's reporter answers once for each nonce, in `status.challenge`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub challenge: Option<Challenge>,
+    /// The node was away while pods of it could be started elsewhere. Its reporter says in
+    /// `AttachmentsClean` whether anything of them is left on the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<Quarantine>,
+}
+
+/// The pods that a node had when it was lost, and whose volumes another node can reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Quarantine {
+    /// Anything that was not used before. The node repeats it in `status.observedQuarantine`.
+    #[cfg_attr(feature = "fleet", schemars(length(min = 1, max = MAX_QUARANTINE_ID_LEN)))]
+    pub id: String,
+    /// When the node was lost, by the clock of the controller. It is not compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// uids of the pods.
+    #[serde(default, rename = "podUIDs", skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_QUARANTINED), inner(length(min = 1, max = MAX_POD_UID_LEN), regex(pattern = r"^[0-9A-Za-z-]+$"))))]
+    pub pod_uids: Vec<String>,
+    /// There were more pods than the list holds: in that boot the node is never clean.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub truncated: bool,
+    /// Boot id of the node when it was lost (`status.nodeInfo.bootID` of the Node). In another boot
+    /// a truncated list is no obstacle: nothing of the pods is left.
+    #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_QUARANTINE_ID_LEN)))]
+    pub boot_id: String,
+}
+
+/// Reason of the condition `AttachmentsClean` of a node in quarantine. All but `ProvenClean` come
+/// with the status False.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CleanReason {
+    /// Nothing of the listed pods is mounted, published or held.
+    ProvenClean,
+    /// diskvitalsd or the reporter does not answer.
+    NoAnswer,
+    /// diskvitalsd has just started.
+    NotSettled,
+    /// The list of pods was cut in this boot.
+    Truncated,
+    /// The mount table, the kubelet's directory or /proc could not be read.
+    Unreadable,
+    /// A mount of one of the pods does not respond.
+    Hung,
+    /// The kubelet still has, or has again, one of the pods.
+    InUse,
+    /// A process uses a mount of one of the pods, or runs in one of its containers.
+    Held,
+    /// Another driver's mount of one of the pods.
+    Foreign,
+    /// A mount could not be removed.
+    Failed,
+    /// A mount of our own driver is left, and the node's configuration forbids its removal.
+    OrdersOff,
+    /// A removal is under way.
+    Cleaning,
+    /// Something is mounted for no pod, which no list names.
+    StaleAttachments,
+}
+
+impl CleanReason {
+    pub const ALL: [CleanReason; 13] = [
+        CleanReason::ProvenClean,
+        CleanReason::NoAnswer,
+        CleanReason::NotSettled,
+        CleanReason::Truncated,
+        CleanReason::Unreadable,
+        CleanReason::Hung,
+        CleanReason::InUse,
+        CleanReason::Held,
+        CleanReason::Foreign,
+        CleanReason::Failed,
+        CleanReason::OrdersOff,
+        CleanReason::Cleaning,
+        CleanReason::StaleAttachments,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            CleanReason::ProvenClean => "ProvenClean",
+            CleanReason::NoAnswer => "NoAnswer",
+            CleanReason::NotSettled => "NotSettled",
+            CleanReason::Truncated => "Truncated",
+            CleanReason::Unreadable => "Unreadable",
+            CleanReason::InUse => "InUse",
+            CleanReason::Hung => "Hung",
+            CleanReason::Held => "Held",
+            CleanReason::Foreign => "Foreign",
+            CleanReason::Failed => "Failed",
+            CleanReason::OrdersOff => "OrdersOff",
+            CleanReason::Cleaning => "Cleaning",
+            CleanReason::StaleAttachments => "StaleAttachments",
+        }
+    }
+
+    /// What a person can do.
+    pub fn advice(self) -> &'static str {
+        match self {
+            CleanReason::ProvenClean => "nothing is to be done",
+            CleanReason::NoAnswer => "find out why diskvitalsd on the node does not answer",
+            CleanReason::NotSettled | CleanReason::Cleaning => "wait",
+            CleanReason::Truncated => "restart the node",
+            CleanReason::Unreadable => "make it readable, or restart the node",
+            CleanReason::InUse => "wait for the kubelet, or restart the node",
+            CleanReason::Hung => "restore its storage, or restart the node",
+            CleanReason::Held => "end the process, or restart the node",
+            CleanReason::Foreign => {
+                "wait for the kubelet and the driver to unmount it, or restart the node"
+            }
+            CleanReason::Failed => "read the log of diskvitalsd, or restart the node",
+            CleanReason::OrdersOff => {
+                "run `diskvitals cleanup` for it on the node, allow orders ([cleanup] orders), or restart the node"
+            }
+            CleanReason::StaleAttachments => {
+                "run `diskvitals volumes --stale` and `diskvitals cleanup` on the node, or restart the node"
+            }
+        }
+    }
 }
 
 /// Asks for evidence of this moment: the node's daemon reads again and says what is wrong now.
@@ -160,6 +287,11 @@ pub struct NodeStorageStatus {
     /// challenge: compare the nonce.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub challenge: Option<ChallengeAnswer>,
+    /// The id of the quarantine that `AttachmentsClean` is about. Without it the condition says
+    /// nothing about a quarantine.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_QUARANTINE_ID_LEN)))]
+    pub observed_quarantine: String,
 }
 
 /// What one run of the node's daemon found after a challenge. It is from one snapshot.
@@ -472,6 +604,18 @@ mod tests {
         status.drives.clear();
         status.health = Health::Unknown;
         assert_eq!(status.worst_health(), Health::Unknown);
+    }
+
+    #[test]
+    fn reasons_of_the_condition_have_names_of_their_own_and_say_what_to_do() {
+        let names: std::collections::BTreeSet<_> = CleanReason::ALL
+            .iter()
+            .map(|reason| reason.name())
+            .collect();
+        assert_eq!(names.len(), CleanReason::ALL.len());
+        assert!(CleanReason::ALL.iter().all(|it| !it.advice().is_empty()));
+        // Of several that hold, the first is shown.
+        assert!(CleanReason::ALL.is_sorted());
     }
 
     #[test]

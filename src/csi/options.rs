@@ -128,6 +128,12 @@ pub struct Options {
     #[arg(long)]
     pub answer_challenges: bool,
 
+    /// With --report storage: when the NodeStorage object of this node says that the node is in
+    /// quarantine, order diskvitalsd to remove what is left of the pods in question, and say whether
+    /// the node is clean (docs/returned-nodes.md). The object is watched for it
+    #[arg(long)]
+    pub clean_stale: bool,
+
     /// Answer the health calls with empty lists, before the driver or the interposer is removed:
     /// the kubelet keeps the last health for ever once no driver answers. With --report: publish that
     /// health is no longer reported, remove the node conditions, empty the NodeStorage object, and
@@ -241,6 +247,8 @@ pub(crate) enum UsageError {
     UnusedByReporter(&'static str),
     #[error("--answer-challenges needs --report storage: the answer is a part of that object")]
     ChallengesWithoutStorage,
+    #[error("--clean-stale needs --report storage: the quarantine is a part of that object")]
+    CleanStaleWithoutStorage,
     #[error("--podmon-endpoint is the same as --endpoint, where podmon is served anyway")]
     SameEndpoint,
     #[error(
@@ -297,6 +305,9 @@ impl Options {
         }
         if self.answer_challenges && !self.report.contains(&ReportKind::Storage) {
             return Err(UsageError::ChallengesWithoutStorage);
+        }
+        if self.clean_stale && !self.report.contains(&ReportKind::Storage) {
+            return Err(UsageError::CleanStaleWithoutStorage);
         }
         let Some(this) = self.mode() else {
             let given = self.mode_flags().into_iter().find(|(_, given, ..)| *given);

@@ -19,6 +19,8 @@ mod failed_condition;
 mod node_condition;
 mod node_snapshot;
 mod node_storage;
+mod object_watch;
+mod quarantine;
 mod queue;
 pub(crate) mod retry_delay;
 mod storage_publisher;
@@ -32,13 +34,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::csi::agent::new_agent;
 use crate::csi::report::challenge::AnswerState;
 use crate::csi::report::node_condition::{NodeConditionKind, STORAGE_FAILED, STORAGE_HEALTHY};
 use crate::csi::report::node_snapshot::NodeSnapshot;
+use crate::csi::report::object_watch::StorageObject;
+use crate::csi::report::quarantine::QuarantineState;
 
 pub use crate::csi::report::api::{ApiServer, ApiSetupError, Config, client_of};
 
@@ -52,6 +56,9 @@ pub struct EnabledReports {
     pub storage: bool,
     /// The answers to challenges, in the NodeStorage object.
     pub challenges: bool,
+    /// What is left of the pods of a quarantine, in the same object; the daemon is ordered to remove
+    /// it.
+    pub clean_stale: bool,
 }
 
 /// Intervals, delays and rate limits.
@@ -84,6 +91,10 @@ pub struct ReportTiming {
     pub answer_interval: Duration,
     /// How long the daemon may take to read again for an answer.
     pub answer_patience: Duration,
+    /// Interval of the questions to the daemon while the node is in quarantine.
+    pub clean_interval: Duration,
+    /// How long a node in quarantine may be unclean before that is an event.
+    pub unclean_after: Duration,
     /// Delay before the second attempt; it doubles for each further one.
     pub initial_backoff: Duration,
     pub max_backoff: Duration,
@@ -112,6 +123,8 @@ impl Default for ReportTiming {
             storage_refresh: Duration::from_secs(1800),
             answer_interval: Duration::from_secs(10),
             answer_patience: Duration::from_secs(45),
+            clean_interval: Duration::from_secs(5),
+            unclean_after: Duration::from_secs(900),
             initial_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(120),
             request_timeout: Duration::from_secs(15),
@@ -185,6 +198,7 @@ impl Reporter {
             storage_failed = enabled.storage_failed,
             storage = enabled.storage,
             challenges = enabled.challenges,
+            clean_stale = enabled.clean_stale,
             server = api.server(),
             "reporting to the API server"
         );
@@ -197,11 +211,13 @@ impl Reporter {
             snapshot: None,
             outage: Some(outage),
         });
+        // A node becomes unclean for few reasons.
+        let (unclean, unclean_events) = mpsc::channel(8);
         let events = async {
             if enabled.events && withdraw {
                 withdrawal::publish_events(views.clone(), &api, &node, &timing).await
             } else if enabled.events {
-                event_publisher::run(views.clone(), &api, &node, &timing).await
+                event_publisher::run(views.clone(), unclean_events, &api, &node, &timing).await
             } else {
                 std::future::pending().await
             }
@@ -221,9 +237,33 @@ impl Reporter {
         let leftover_failed = (!enabled.storage_failed).then_some(failed);
         let leftover_healthy = (!enabled.conditions).then_some(healthy);
         let (answer, answers) = watch::channel(AnswerState::initial(enabled.challenges));
+        let is_answering = enabled.storage && !withdraw;
+        let (object, objects) = watch::channel(StorageObject::Unknown);
+        let object_watch = async {
+            if is_answering && (enabled.challenges || enabled.clean_stale) {
+                object_watch::run(&api, &node, &timing, &object).await
+            } else {
+                std::future::pending().await
+            }
+        };
+        let (state, states) = watch::channel(match enabled.clean_stale {
+            true => QuarantineState::Unknown,
+            false => QuarantineState::Disabled,
+        });
+        let quarantine = async {
+            if is_answering && enabled.clean_stale {
+                let objects = objects.clone();
+                quarantine::run(agent.clone(), objects, &node, &timing, state, unclean).await
+            } else {
+                // The publishers wait for them.
+                let _unused = (state, unclean);
+                std::future::pending().await
+            }
+        };
         let challenges = async {
-            if enabled.storage && enabled.challenges && !withdraw {
-                challenge::run(agent.clone(), views.clone(), &api, &node, &timing, answer).await
+            if is_answering && enabled.challenges {
+                let (views, objects) = (views.clone(), objects.clone());
+                challenge::run(agent.clone(), views, objects, &node, &timing, answer).await
             } else {
                 // The publisher waits for it.
                 let _unused = answer;
@@ -234,7 +274,8 @@ impl Reporter {
             if enabled.storage && withdraw {
                 storage_publisher::withdraw(&api, &node, &timing).await
             } else if enabled.storage {
-                storage_publisher::run(views.clone(), answers.clone(), &api, &node, &timing).await
+                let (answers, states) = (answers.clone(), states.clone());
+                storage_publisher::run(views.clone(), answers, states, &api, &node, &timing).await
             } else {
                 std::future::pending().await
             }
@@ -243,7 +284,9 @@ impl Reporter {
             never = reconnector.run() => never,
             never = daemon_watch::run(agent.clone(), view, &timing, enabled.storage) => never,
             never = storage => never,
+            never = object_watch => never,
             never = challenges => never,
+            never = quarantine => never,
             never = events => never,
             never = condition(healthy, enabled.conditions, leftover_failed) => never,
             never = condition(failed, enabled.storage_failed, leftover_healthy) => never,

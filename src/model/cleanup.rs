@@ -4,6 +4,8 @@
 //! Only paths below the kubelet's folder are changed. Folders are removed only if they are empty: a
 //! record of the kubelet keeps its folder.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::model::graph::kube::{CsiPathKind, parse_csi_path};
@@ -109,9 +111,34 @@ pub(crate) enum CleanupTarget<'a> {
     Attachment(&'a Attachment),
 }
 
+/// How long an attachment must have been without a pod.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Grace<'a> {
+    Required,
+    /// The cluster says that these pods, by uid, do not exist: their mounts, and what is staged for
+    /// them alone, need no grace.
+    ReplacedFor(&'a BTreeSet<String>),
+}
+
+impl Grace<'_> {
+    fn permits(self, attachment: &Attachment, root: &HostPath) -> bool {
+        let Grace::ReplacedFor(pods) = self else {
+            return attachment.is_abandoned();
+        };
+        let place = parse_csi_path(root, &attachment.path);
+        let by_path = place.and_then(|place| place.pod);
+        let is_listed = match attachment.role {
+            MountRole::Pod => by_path.is_some_and(|pod| pods.contains(&pod.uid)),
+            _ => true,
+        };
+        is_listed && attachment.used_by.is_none() && attachment.orphaned.is_some()
+    }
+}
+
 pub(crate) fn plan(
     snapshot: &Snapshot,
     wanted: CleanupTarget<'_>,
+    grace: Grace<'_>,
 ) -> Result<CleanupPlan, CleanupError> {
     let surroundings = &snapshot.node_context;
     if let Some(why) = incomplete_cause(snapshot) {
@@ -153,9 +180,18 @@ pub(crate) fn plan(
     } else {
         chosen.clone()
     };
-    refuse_if_used(&concerned, volume.filter(|_| staging || whole))?;
+    refuse_if_used(
+        &concerned,
+        volume.filter(|_| staging || whole),
+        grace,
+        &surroundings.kubelet_root,
+    )?;
+    // The path of a pod's mount names the pod: while it is there, an order that was interrupted finds
+    // the volume again.
+    let staging_first = matches!(grace, Grace::ReplacedFor(_));
     chosen.sort_by_key(|it| {
         (
+            !staging_first || it.role == MountRole::Pod,
             unmount_order(it, surroundings),
             std::cmp::Reverse(it.path.clone()),
         )
@@ -191,11 +227,13 @@ pub(crate) fn plan(
 fn refuse_if_used(
     attachments: &[&Attachment],
     volume: Option<&Volume>,
+    grace: Grace<'_>,
+    root: &HostPath,
 ) -> Result<(), CleanupError> {
     // A pod's attachment comes first, because it names the pod.
     if let Some(it) = attachments
         .iter()
-        .filter(|it| !it.is_abandoned())
+        .filter(|it| !grace.permits(it, root))
         .min_by_key(|it| it.role != MountRole::Pod)
     {
         let path = it.path.clone();

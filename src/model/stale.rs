@@ -24,7 +24,7 @@ use crate::model::volume::MountRole;
 pub(crate) const GRACE: Duration = Duration::from_secs(120);
 
 /// An unreadable record may belong to a user of the volume.
-const UNREADABLE_RECORD: &str = "the kubelet has a record of it, which cannot be read";
+pub(crate) const UNREADABLE_RECORD: &str = "the kubelet has a record of it, which cannot be read";
 
 /// One path where a CSI volume is staged or published.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ pub(crate) mod spec;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::clean_order::PodHold;
 use crate::model::path::HostPath;
 pub use crate::model::provision::Wipe;
 
@@ -237,6 +238,11 @@ pub enum Step {
     ListOpeners {
         mounts: Vec<HostPath>,
     },
+    /// Finds what holds pods: their mounts in any mount namespace, and processes in their control
+    /// groups, from /proc only → `StepOutput::PodHolds`.
+    ListPodHolds {
+        pod_uids: Vec<String>,
+    },
     /// Grows the filesystem to the size of its device. If it is mounted at `at`, it grows online;
     /// an unmounted ext4 grows offline. A machine that forbids online growth grows it before the
     /// next mount.
@@ -277,6 +283,9 @@ pub enum StepOutput {
     /// One line per opener: `812 (mysqld) has /x/y open`.
     Openers {
         openers: Vec<String>,
+    },
+    PodHolds {
+        holds: Vec<PodHold>,
     },
 }
 

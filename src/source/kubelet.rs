@@ -54,6 +54,8 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
         let job = Job::Kubelet {
             kubelet_root: kubelet_root.clone(),
         };
+        // Of a reading that began before a request, the end may be later than the request.
+        let began = now();
         let outcome = run_with_retry(&context.workers, "kubelet", job, timeout).await;
         let answer = answer(outcome, |result| match result {
             JobResult::Kubelet(records) => Some(records),
@@ -63,7 +65,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
             Ok(Some(records)) => {
                 let status = SourceStatus::Active(format!("records below {kubelet_root}"));
                 let warnings = records.warnings.clone();
-                (Observation::ok(now(), records), status, warnings)
+                (Observation::ok(began, records), status, warnings)
             }
             Ok(None) => (
                 Observation::Unavailable,
@@ -78,7 +80,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
                     _ => error.to_string(),
                 };
                 (
-                    Observation::failed(now(), &error),
+                    Observation::failed(began, &error),
                     SourceStatus::Down(error),
                     Vec::new(),
                 )

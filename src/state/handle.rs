@@ -9,9 +9,9 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use crate::model::block::DiskStat;
 use crate::model::check::Check;
 use crate::model::facts::checks::{CheckRequest, StartCheckError};
+pub use crate::model::facts::readings::WantedReading;
 use crate::model::finding::{Finding, SeenLevel};
 use crate::model::ids::{CheckId, FindingId};
-use crate::model::path::HostPath;
 use crate::model::snapshot::Snapshot;
 pub use crate::model::snapshot_builder::{Change, ChangeKind, ChangedItem};
 use crate::model::source_update::SourceRequest;
@@ -20,7 +20,7 @@ use crate::model::source_update::SourceRequest;
 #[derive(Clone, Debug)]
 pub struct FreshReadings {
     pub snapshot: Arc<Snapshot>,
-    /// A scan of the hardware that began after the request has succeeded.
+    /// A scan of the hardware was asked for, and one that began after the request has succeeded.
     pub inventory: bool,
     /// What could not be read, or not in time.
     pub missing: Vec<String>,
@@ -92,11 +92,11 @@ pub enum Command {
     ReadIo {
         reply: oneshot::Sender<Arc<Vec<DiskStat>>>,
     },
-    /// Passed on to the sources, and answered when the hardware has been scanned and `mounts` have
-    /// been probed after the command, or after `patience`. Dropped if too many wait.
+    /// Passed on to the sources, and answered when the wanted readings have been made after the
+    /// command, or after `patience`. Dropped if too many wait.
     ReadAgain {
         requests: Vec<SourceRequest>,
-        mounts: Vec<HostPath>,
+        wanted: Vec<WantedReading>,
         patience: Duration,
         reply: oneshot::Sender<FreshReadings>,
     },
@@ -185,17 +185,17 @@ impl Handle {
         answer.await.map_err(|_| CommandError::NoCounters)
     }
 
-    /// The state after the hardware was scanned and `mounts` were probed again.
+    /// The state after the wanted readings.
     pub(crate) async fn read_again(
         &self,
         requests: Vec<SourceRequest>,
-        mounts: Vec<HostPath>,
+        wanted: Vec<WantedReading>,
         patience: Duration,
     ) -> Result<FreshReadings, CommandError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::ReadAgain {
             requests,
-            mounts,
+            wanted,
             patience,
             reply,
         })

@@ -2,6 +2,7 @@
 
 mod caller_memory;
 mod checks;
+mod clean_orders;
 mod cleanup;
 mod commands;
 mod fixture;

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use diskvitals::cluster::gate::{Effect, Gate, Stage};
+use diskvitals::cluster::node_storage::CleanReason;
 use diskvitals::model::finding::Severity;
 use diskvitals::model::reason::{Reason, ReasonScope};
 
@@ -66,6 +67,16 @@ fn every_configuration_section_is_named_in_the_operators_page() {
             page.contains(line),
             "docs/operations.md does not mention {line}"
         );
+    }
+}
+
+#[test]
+fn every_reason_why_a_returned_node_is_not_clean_has_its_row() {
+    let page = include_str!("../../docs/returned-nodes.md");
+    for reason in CleanReason::ALL {
+        let row = format!("| `{}` |", reason.name());
+        let has_row = page.lines().any(|line| line.starts_with(&row));
+        assert_eq!(has_row, reason != CleanReason::ProvenClean, "{row}");
     }
 }
 

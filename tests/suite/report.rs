@@ -4,6 +4,7 @@ mod challenge;
 mod daemon;
 mod failed;
 mod process;
+mod quarantine;
 pub mod server;
 mod storage;
 mod trouble;
@@ -208,6 +209,7 @@ pub const BOTH: EnabledReports = EnabledReports {
     storage_failed: false,
     storage: false,
     challenges: false,
+    clean_stale: false,
 };
 
 /// The default timing with shorter delays.

@@ -212,6 +212,7 @@ matchConditions:
 {{- end }}
 {{- if and (or .Values.report.events .Values.report.conditions .Values.report.storageFailed .Values.report.storage) (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}{{ fail "report needs Kubernetes 1.30, whose admission policies tie it to its node: report.events=false, and conditions, storageFailed and storage off" }}{{ end }}
 {{- if and .Values.report.answerChallenges (not .Values.report.storage) }}{{ fail "report.answerChallenges needs report.storage: the answer is a part of that object" }}{{ end }}
+{{- if and .Values.report.cleanStale (not .Values.report.storage) }}{{ fail "report.cleanStale needs report.storage: the quarantine is a part of that object" }}{{ end }}
 {{- if and .Values.fleet.enabled (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}{{ fail "fleet needs Kubernetes 1.30, whose admission policies bound its rights: fleet.enabled=false" }}{{ end }}
 {{- if and .Values.fleet.carryOut.namespaces (not (and .Values.fleet.enabled (has "release" .Values.fleet.duties))) }}{{ fail "fleet.carryOut.namespaces needs fleet.enabled and the duty release in fleet.duties: without it there is no action to carry out" }}{{ end }}
 {{- if and .Values.fleet.enabled (not .Values.fleet.duties) }}{{ fail "fleet.enabled needs fleet.duties: claims, shared-drives, release" }}{{ end }}

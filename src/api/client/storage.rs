@@ -81,6 +81,13 @@ impl Client {
         self.call(self.storage().confirm(request)).await
     }
 
+    pub async fn clean_stale(
+        &self,
+        request: wire::CleanStaleRequest,
+    ) -> Result<wire::StaleCleaning, ClientError> {
+        self.call(self.storage().clean_stale(request)).await
+    }
+
     pub async fn witness(&self, request: wire::WitnessRequest) -> Result<(), ClientError> {
         self.call_unit(self.storage().witness(request)).await
     }

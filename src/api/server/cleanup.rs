@@ -15,7 +15,8 @@ use crate::api::resolve::resolve_volume;
 use crate::api::status::{failed_precondition, unresolved};
 use crate::api::wire;
 use crate::api::wire::cleanup_step::State;
-use crate::model::cleanup::{CleanupAction, CleanupPlan, CleanupTarget, plan};
+use crate::model::clean_order::{CleanResult, PodHold};
+use crate::model::cleanup::{CleanupAction, CleanupPlan, CleanupTarget, Grace, plan};
 use crate::model::path::HostPath;
 use crate::model::snapshot::Snapshot;
 use crate::model::source_update::SourceRequest as RefreshTarget;
@@ -40,6 +41,9 @@ pub trait CleanupBackend: Send + Sync + 'static {
     /// The processes that use these mounts, read from /proc only: one line each (`812 (mysqld) has
     /// /x/y open`). An error if they cannot be determined.
     async fn openers(&self, mounts: Vec<HostPath>) -> Result<Vec<String>, StepError>;
+
+    /// What holds these pods, read from /proc only. An error if it cannot be determined.
+    async fn pod_holds(&self, pod_uids: Vec<String>) -> Result<Vec<PodHold>, StepError>;
 
     /// The engine of the node's own volumes compares its records with the host again.
     async fn rescan(&self);
@@ -98,8 +102,9 @@ impl Cleaner {
             handle: handle.clone(),
             root,
             lazy: request.lazy,
+            offers_lazy: true,
             progress,
-            _permit: permit,
+            _permit: Arc::new(permit),
         };
         let mut work = tokio::spawn(run.run(plan));
         // A panic was already logged by its thread; its steps appear as not started.
@@ -109,19 +114,26 @@ impl Cleaner {
     }
 
     async fn refuse_if_in_use(&self, plan: &CleanupPlan) -> Result<(), Status> {
+        match self.openers(plan).await {
+            Ok(None) => Ok(()),
+            Ok(Some(openers)) => Err(failed_precondition(format!(
+                "it is in use: {openers}; these processes must end first"
+            ))),
+            Err(why) => Err(failed_precondition(format!(
+                "whether a process uses it is unknown: {why}"
+            ))),
+        }
+    }
+
+    /// The processes that use the plan's mounts, or why that is not known.
+    async fn openers(&self, plan: &CleanupPlan) -> Result<Option<String>, String> {
         let openers = self.backend.openers(plan.mounts.clone());
-        let unknown = |why: String| {
-            failed_precondition(format!("whether a process uses it is unknown: {why}"))
-        };
         let openers = match tokio::time::timeout(RESPONSE_TIMEOUT, openers).await {
-            Ok(openers) => openers.map_err(|error| unknown(error.to_string()))?,
-            Err(_) => {
-                let limit = RESPONSE_TIMEOUT.as_secs();
-                return Err(unknown(format!("no answer within {limit} s")));
-            }
+            Ok(openers) => openers.map_err(|error| error.to_string())?,
+            Err(_) => return Err(no_answer()),
         };
         if openers.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let more = openers.len().saturating_sub(MAX_NAMED_OPENERS);
         let rest = match more {
@@ -129,10 +141,64 @@ impl Cleaner {
             more => format!(", and {more} more"),
         };
         let named = openers[..openers.len() - more].join(", ");
-        Err(failed_precondition(format!(
-            "it is in use: {named}{rest}; these processes must end first"
-        )))
+        Ok(Some(format!("{named}{rest}")))
     }
+
+    /// What holds these pods, or why that is not known.
+    pub(crate) async fn pod_holds(&self, pod_uids: Vec<String>) -> Result<Vec<PodHold>, String> {
+        let holds = self.backend.pod_holds(pod_uids);
+        match tokio::time::timeout(RESPONSE_TIMEOUT, holds).await {
+            Ok(holds) => holds.map_err(|error| format!("what holds the pods is unknown: {error}")),
+            Err(_) => Err(format!("what holds the pods is unknown: {}", no_answer())),
+        }
+    }
+
+    /// The right to carry out plans of an order; None while another clean-up is under way.
+    pub(crate) fn try_begin_order(&self) -> Option<OrderPermit> {
+        let permit = self.permit.clone().try_lock_owned().ok()?;
+        Some(OrderPermit(Arc::new(permit)))
+    }
+
+    /// Carries out a plan, never lazily, unless a process uses one of its mounts.
+    pub(crate) async fn carry_out(
+        &self,
+        handle: &Handle,
+        root: HostPath,
+        plan: CleanupPlan,
+        permit: &OrderPermit,
+    ) -> CleanResult {
+        match self.openers(&plan).await {
+            Ok(None) => {}
+            Ok(Some(openers)) => return CleanResult::Held(openers),
+            Err(why) => {
+                let why = format!("whether a process uses it is unknown: {why}");
+                return CleanResult::Failed(why);
+            }
+        }
+        let run = CleanupRun {
+            backend: self.backend.clone(),
+            handle: handle.clone(),
+            root,
+            lazy: false,
+            offers_lazy: false,
+            progress: watch::channel(planned_steps(&plan)).0,
+            _permit: permit.0.clone(),
+        };
+        match run.run(plan).await {
+            None => CleanResult::Done,
+            Some((StepErrorKind::InUse, why)) => CleanResult::Held(why),
+            Some((StepErrorKind::Stuck, why)) => CleanResult::Hung(why),
+            Some((_, why)) => CleanResult::Failed(why),
+        }
+    }
+}
+
+/// Clean-ups of one order run beside each other.
+#[derive(Clone)]
+pub(crate) struct OrderPermit(Arc<OwnedMutexGuard<()>>);
+
+fn no_answer() -> String {
+    format!("no answer within {} s", RESPONSE_TIMEOUT.as_secs())
 }
 
 /// The path of one attachment selects that attachment only; any other query selects a volume.
@@ -148,7 +214,8 @@ fn make_plan(snapshot: &Snapshot, query: &str) -> Result<CleanupPlan, Status> {
             CleanupTarget::Volume(resolve_volume(snapshot, query).map_err(unresolved("query"))?)
         }
     };
-    plan(snapshot, wanted).map_err(|refusal| failed_precondition(refusal.to_string()))
+    plan(snapshot, wanted, Grace::Required)
+        .map_err(|refusal| failed_precondition(refusal.to_string()))
 }
 
 fn planned_steps(plan: &CleanupPlan) -> Vec<wire::CleanupStep> {
@@ -166,15 +233,19 @@ struct CleanupRun {
     handle: Handle,
     root: HostPath,
     lazy: bool,
+    /// A person who reads the answer may decide to unmount lazily.
+    offers_lazy: bool,
     progress: watch::Sender<Vec<wire::CleanupStep>>,
-    _permit: OwnedMutexGuard<()>,
+    _permit: Arc<OwnedMutexGuard<()>>,
 }
 
 impl CleanupRun {
-    async fn run(self, plan: CleanupPlan) {
+    /// Returns the step that failed and ended the clean-up.
+    async fn run(self, plan: CleanupPlan) -> Option<(StepErrorKind, String)> {
+        let mut failure = None;
         for (at, action) in plan.actions.iter().enumerate() {
             self.set_step_state(at, State::Planned, "under way");
-            let (state, detail) = self.execute_action(&plan, action).await;
+            let (state, detail, kind) = self.execute_action(&plan, action).await;
             let (path, volume) = (action.path().to_string(), plan.volume.as_str());
             let step = action.description();
             match state {
@@ -184,7 +255,8 @@ impl CleanupRun {
                 _ => tracing::info!(volume, step, path, detail, "a step of a clean-up is done"),
             }
             self.set_step_state(at, state, &detail);
-            if state == State::Failed && action.is_required() {
+            if let Some(kind) = kind.filter(|_| action.is_required()) {
+                failure = Some((kind, detail));
                 break;
             }
         }
@@ -198,9 +270,14 @@ impl CleanupRun {
             // An error: the daemon is ending; it reads both again at its next start.
             let _ = self.handle.refresh(target).await;
         }
+        failure
     }
 
-    async fn execute_action(&self, plan: &CleanupPlan, action: &CleanupAction) -> (State, String) {
+    async fn execute_action(
+        &self,
+        plan: &CleanupPlan,
+        action: &CleanupAction,
+    ) -> (State, String, Option<StepErrorKind>) {
         let target = self.lock_target(plan, action);
         let mut taken = std::pin::pin!(self.backend.execute(&target, self.step(action)));
         let CleanupAction::Unmount { path } = action else {
@@ -220,6 +297,7 @@ impl CleanupRun {
                 State::Done,
                 "it is detached from the tree; the kernel has not released the device yet"
                     .to_owned(),
+                None,
             ),
             _ => self.outcome(action, taken.await),
         }
@@ -273,24 +351,25 @@ impl CleanupRun {
         &self,
         action: &CleanupAction,
         taken: Result<StepOutput, StepError>,
-    ) -> (State, String) {
+    ) -> (State, String, Option<StepErrorKind>) {
         match taken {
-            Ok(_) => (State::Done, String::new()),
+            Ok(_) => (State::Done, String::new(), None),
             Err(error)
                 if matches!(action, CleanupAction::RemoveIfEmpty { .. })
                     && error.kind == StepErrorKind::InUse =>
             {
-                (State::Done, "it is not empty and stays".to_owned())
+                (State::Done, "it is not empty and stays".to_owned(), None)
             }
             Err(error) => {
                 let lazily = matches!(action, CleanupAction::Unmount { .. })
+                    && self.offers_lazy
                     && !self.lazy
                     && matches!(error.kind, StepErrorKind::InUse | StepErrorKind::Stuck);
                 let hint = match lazily {
                     true => "; a lazy unmount detaches it from the tree anyway",
                     false => "",
                 };
-                (State::Failed, format!("{error}{hint}"))
+                (State::Failed, format!("{error}{hint}"), Some(error.kind))
             }
         }
     }

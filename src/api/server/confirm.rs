@@ -18,7 +18,7 @@ use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::ids::DriveId;
 use crate::model::snapshot::Snapshot;
 use crate::model::source_update::{Source, SourceRequest, SourceStatus};
-use crate::state::handle::{FreshReadings, Handle};
+use crate::state::handle::{FreshReadings, Handle, WantedReading};
 
 /// Volumes, and drives, in one request; findings in an answer.
 const MAX_ENTRIES: usize = 16;
@@ -36,16 +36,15 @@ pub(crate) async fn confirm(
     let subjects: Vec<Subject> = subjects(&snapshot, request).0.into_iter().collect();
     let (mut requests, _) = refresh_targets(&snapshot, &subjects);
     requests.push(SourceRequest::Inventory);
-    let mounts = requests
-        .iter()
-        .filter_map(|request| match request {
-            SourceRequest::Probe(mounts) => Some(mounts.clone()),
-            _ => None,
-        })
-        .flatten()
+    let probes = requests.iter().filter_map(|request| match request {
+        SourceRequest::Probe(mounts) => Some(mounts.iter().cloned().map(WantedReading::Probe)),
+        _ => None,
+    });
+    let wanted = std::iter::once(WantedReading::Hardware)
+        .chain(probes.flatten())
         .collect();
     drop(snapshot);
-    let fresh = handle.read_again(requests, mounts, patience).await?;
+    let fresh = handle.read_again(requests, wanted, patience).await?;
     Ok(answer(fresh, node, request))
 }
 

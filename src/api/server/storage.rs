@@ -1,8 +1,9 @@
 //! The Storage service for the CSI shim, for volumes of any driver: usage figures, the state of the
 //! underlying drives, and connectivity. All answers come from the newest snapshot.
 //!
-//! Only two calls take time: a sample of I/O reads the kernel's counters twice through the owner of
-//! the state, and Confirm waits there for new readings of the sources. This module accesses no device and no mount.
+//! Only three calls take time: a sample of I/O reads the kernel's counters twice through the owner of
+//! the state, and Confirm and CleanStale wait there for new readings of the sources. This module
+//! accesses no device and no mount.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +11,11 @@ use std::time::Duration;
 use tonic::{Request, Response, Status};
 
 use crate::api::node_facts::NodeFacts;
+use crate::api::server::clean_orders::CleanOrders;
 use crate::api::server::{confirm, connectivity, csi_volume};
-use crate::api::status::{MAX_QUERY, bounded, invalid, not_found, required, unavailable};
+use crate::api::status::{
+    MAX_QUERY, bounded, failed_precondition, invalid, not_found, required, unavailable,
+};
 use crate::api::{convert, wire};
 use crate::model::echo::echo;
 use crate::model::path::HostPath;
@@ -36,11 +40,21 @@ const MEASURE_WAIT: Duration = Duration::from_millis(500);
 pub(crate) struct StorageService {
     handle: Handle,
     node: Arc<NodeFacts>,
+    /// None: this daemon answers no orders.
+    orders: Option<CleanOrders>,
 }
 
 impl StorageService {
-    pub(crate) fn new(handle: Handle, node: Arc<NodeFacts>) -> StorageService {
-        StorageService { handle, node }
+    pub(crate) fn new(
+        handle: Handle,
+        node: Arc<NodeFacts>,
+        orders: Option<CleanOrders>,
+    ) -> StorageService {
+        StorageService {
+            handle,
+            node,
+            orders,
+        }
     }
 
     /// Answers from memory, even if devices hang. A request that comes while a volume is being
@@ -198,6 +212,19 @@ impl wire::storage_server::Storage for StorageService {
         request: Request<wire::ConfirmRequest>,
     ) -> Result<Response<wire::Confirmation>, Status> {
         confirm::confirm(&self.handle, &self.node, request.get_ref())
+            .await
+            .map(Response::new)
+    }
+
+    async fn clean_stale(
+        &self,
+        request: Request<wire::CleanStaleRequest>,
+    ) -> Result<Response<wire::StaleCleaning>, Status> {
+        let Some(orders) = &self.orders else {
+            return Err(failed_precondition("this daemon cannot clean up"));
+        };
+        orders
+            .clean_stale(request.extensions(), request.get_ref())
             .await
             .map(Response::new)
     }

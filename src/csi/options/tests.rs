@@ -163,6 +163,16 @@ fn a_reporter_needs_no_endpoint_and_takes_no_flag_of_a_mode() {
         usage("--report events --upstream unix:///b").expect_err("no mode"),
         UsageError::UnusedByReporter("--upstream")
     );
+    for (flag, error) in [
+        ("--answer-challenges", UsageError::ChallengesWithoutStorage),
+        ("--clean-stale", UsageError::CleanStaleWithoutStorage),
+    ] {
+        assert_eq!(
+            usage(&format!("--report events {flag}")).expect_err(flag),
+            error
+        );
+        usage(&format!("--report storage {flag}")).expect("right");
+    }
     assert!(parse("--report everything").is_err());
 }
 

@@ -1,7 +1,7 @@
 //! Challenges: somebody in the cluster writes a nonce into the spec of this node's `NodeStorage`
 //! object, and the node says what its daemon sees now.
 //!
-//! In: a watch of the object, the connection to the daemon. Out: the answer to the present challenge,
+//! In: the node's object, the connection to the daemon. Out: the answer to the present challenge,
 //! for the publisher of the object. The daemon reads again for each answer, and one message of one run
 //! of the daemon is the whole answer. Without the daemon there is none. A flood of nonces costs one
 //! answer for each interval.
@@ -22,15 +22,12 @@ use crate::api::client::Client;
 use crate::api::wire;
 use crate::cluster::node_storage::{Challenge, ChallengeAnswer, MAX_CHALLENGED};
 use crate::csi::agent::Agent;
-use crate::csi::report::api::{ApiError, ApiServer, StorageChange};
-use crate::csi::report::attempts::Attempts;
 use crate::csi::report::challenge::answer::answer;
 use crate::csi::report::node_snapshot::timestamp_from_wire;
+use crate::csi::report::object_watch::{StorageObject, follow_part};
 use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 
-/// More than the time after which the API server ends a watch (kube's default: 290 s).
-const WATCH_SILENCE: Duration = Duration::from_secs(330);
 /// What the daemon's answer may take beyond its patience.
 const ANSWER_GRACE: Duration = Duration::from_secs(5);
 
@@ -81,77 +78,24 @@ enum Asked {
 pub(crate) async fn run(
     agent: Agent,
     views: watch::Receiver<DaemonView>,
-    api: &ApiServer,
+    objects: watch::Receiver<StorageObject>,
     node: &str,
     timing: &ReportTiming,
     answers: watch::Sender<AnswerState>,
 ) -> Infallible {
     let (sender, asked) = watch::channel(Asked::Unknown);
     tokio::select! {
-        never = watch_object(api, node, timing, &sender) => never,
+        never = follow_part(objects, &sender, asked_by_object) => never,
         never = answer_all(&agent, views, asked, node, timing, &answers) => never,
     }
 }
 
-async fn watch_object(
-    api: &ApiServer,
-    node: &str,
-    timing: &ReportTiming,
-    asked: &watch::Sender<Asked>,
-) -> Infallible {
-    let mut attempts = Attempts::new(timing, node, "the watch of NodeStorage");
-    loop {
-        let error = match follow(api, asked, &mut attempts).await {
-            Err(error) => error,
-            Ok(never) => match never {},
-        };
-        attempts.record_failure(error);
-        tokio::time::sleep_until(attempts.earliest()).await;
+fn asked_by_object(object: &StorageObject) -> Asked {
+    match object {
+        StorageObject::Unknown => Asked::Unknown,
+        StorageObject::Absent => Asked::Nothing,
+        StorageObject::Present(object) => asked_by(object),
     }
-}
-
-async fn follow(
-    api: &ApiServer,
-    asked: &watch::Sender<Asked>,
-    attempts: &mut Attempts<'_>,
-) -> Result<Infallible, ApiError> {
-    let (object, mut version) = api.list_storage().await?;
-    set(asked, object.as_ref());
-    loop {
-        let mut changes = api.watch_storage(&version).await?;
-        let began = Instant::now();
-        loop {
-            let change = match timeout_at(began + WATCH_SILENCE, changes.next()).await {
-                Ok(Some(change)) => change?,
-                // It is continued.
-                Ok(None) | Err(_) => break,
-            };
-            attempts.record_success();
-            match change {
-                StorageChange::Set {
-                    data,
-                    version: newer,
-                } => {
-                    set(asked, Some(&data));
-                    version = newer.unwrap_or(version);
-                }
-                // The next version of the same name is an object of its own.
-                StorageChange::Deleted => set(asked, None),
-                StorageChange::Unchanged { version: newer } => version = newer,
-            }
-        }
-        // A server that ends each watch at once is not asked again at once.
-        tokio::time::sleep_until(began + Duration::from_secs(1)).await;
-    }
-}
-
-fn set(asked: &watch::Sender<Asked>, object: Option<&Value>) {
-    let new = object.map_or(Asked::Nothing, asked_by);
-    asked.send_if_modified(|asked| {
-        let changed = *asked != new;
-        *asked = new;
-        changed
-    });
 }
 
 /// A challenge that cannot be read is of a newer version, and is not answered.

@@ -1,6 +1,6 @@
 //! Publishes each transition as a Kubernetes event, once, within the rate limit of the API server.
 //!
-//! In: the view of the daemon. Out: events. An event that cannot be written now waits in a bounded
+//! In: the view of the daemon, transitions that others detect. Out: events. An event that cannot be written now waits in a bounded
 //! queue; an event that the API server rejects permanently is logged and dropped.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::csi::report::api::{ApiError, ApiServer, Rejection};
@@ -25,6 +25,7 @@ use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 
 pub(crate) async fn run(
     mut views: watch::Receiver<DaemonView>,
+    mut others: mpsc::Receiver<StorageTransition>,
     api: &ApiServer,
     node: &str,
     timing: &ReportTiming,
@@ -40,6 +41,7 @@ pub(crate) async fn run(
                 // The watch has ended because the process is ending.
                 std::future::pending::<()>().await;
             },
+            Some(other) = others.recv() => publisher.enqueue(vec![other]),
             () = maybe_sleep_until(grace_until) => {}
             () = maybe_sleep_until(due) => publisher.publish_next().await,
         }

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::cluster::node_storage::{
-    ATTACHMENTS_CLEAN, ChallengeAnswer, Counts, DAEMON_REACHABLE, DriveEntry, Health,
+    ATTACHMENTS_CLEAN, ChallengeAnswer, CleanReason, Counts, DAEMON_REACHABLE, DriveEntry, Health,
     MAX_MESSAGE_LEN, MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus, StaleEntry, Truncated,
     VolumeCondition, VolumeEntry, VolumeStatus,
 };
@@ -25,6 +25,7 @@ use crate::csi::report::condition::ConditionStatus;
 use crate::csi::report::node_snapshot::{
     Drive, Health as SnapshotHealth, Issue, NodeSnapshot, Subject, Volume,
 };
+use crate::csi::report::quarantine::QuarantineState;
 use crate::csi::report::{DaemonView, Outage};
 
 /// Longest text of a drive: models and serials are shorter, a faulty drive's may not be.
@@ -42,6 +43,7 @@ pub(crate) struct Context<'a> {
     pub overdue: &'a BTreeSet<String>,
     /// The answer to the present challenge, or to the last one until there is a newer.
     pub answer: Option<&'a ChallengeAnswer>,
+    pub quarantine: &'a QuarantineState,
     pub now: Timestamp,
 }
 
@@ -51,13 +53,36 @@ pub(crate) fn storage_status(
     in_grace: bool,
     context: &Context<'_>,
 ) -> Option<NodeStorageStatus> {
-    match view.current(in_grace)? {
-        Ok(snapshot) => Some(from_snapshot(snapshot, context)),
-        Err(Outage { why, .. }) => {
+    match view.current(in_grace) {
+        None => without_proof(context),
+        Some(Ok(snapshot)) => Some(from_snapshot(snapshot, context)),
+        Some(Err(Outage { why, .. })) => {
             let message = format!("diskvitalsd on this node does not answer: {why}");
             Some(of_silent_daemon(context, &message))
         }
     }
+}
+
+/// The last status without its proof: an outage that is too short to be published takes the proof
+/// back all the same.
+fn without_proof(context: &Context<'_>) -> Option<NodeStorageStatus> {
+    let QuarantineState::NoAnswer(why) = context.quarantine else {
+        return None;
+    };
+    let mut status = context.last?.clone();
+    let mut conditions = status.conditions.iter_mut();
+    let clean = conditions.find(|it| it.type_ == ATTACHMENTS_CLEAN)?;
+    let (state, reason, message) = not_clean(CleanReason::NoAnswer, why);
+    if clean.status != state.name() {
+        clean.last_transition_time = Time(context.now);
+    }
+    state.name().clone_into(&mut clean.status);
+    reason.clone_into(&mut clean.reason);
+    clean.message = message;
+    status.observed_quarantine.clear();
+    status.challenge = context.answer.cloned();
+    status.reported_at = Some(Time(context.now));
+    Some(status)
 }
 
 /// The lists stay as they were last known, and nothing is called good. Without a last status no list
@@ -65,15 +90,24 @@ pub(crate) fn storage_status(
 fn of_silent_daemon(context: &Context<'_>, message: &str) -> NodeStorageStatus {
     let reason = "DaemonNotAnswering";
     let known = context.last.cloned().unwrap_or_else(unknown_lists);
+    let clean = match context.quarantine {
+        QuarantineState::NoAnswer(_) | QuarantineState::Answered(_) => {
+            (ConditionStatus::False, CleanReason::NoAnswer.name())
+        }
+        QuarantineState::Disabled | QuarantineState::Unknown | QuarantineState::Absent => {
+            (ConditionStatus::Unknown, reason)
+        }
+    };
     finish(
         NodeStorageStatus {
             health: Health::Unknown,
+            observed_quarantine: String::new(),
             ..known
         },
         context,
         [
             (DAEMON_REACHABLE, ConditionStatus::False, reason, message),
-            (ATTACHMENTS_CLEAN, ConditionStatus::Unknown, reason, message),
+            (ATTACHMENTS_CLEAN, clean.0, clean.1, message),
         ],
     )
 }
@@ -181,9 +215,15 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
         },
         ..NodeStorageStatus::default()
     };
-    let clean = attachments_clean(snapshot);
+    let (observed, clean) = match quarantine_answer(snapshot, context.quarantine) {
+        Some((observed, clean)) => (observed, clean),
+        None => (String::new(), attachments_clean(snapshot)),
+    };
     finish(
-        status,
+        NodeStorageStatus {
+            observed_quarantine: observed,
+            ..status
+        },
         context,
         [
             (
@@ -227,8 +267,53 @@ fn finish(
     fit::fit(status)
 }
 
+type CleanCondition = (ConditionStatus, &'static str, String);
+
+/// The id of the quarantine that is answered, empty without an answer, and the condition; None
+/// without a quarantine. Clean are both: the pods of the quarantine, and what the snapshot lists.
+fn quarantine_answer(
+    snapshot: &NodeSnapshot,
+    quarantine: &QuarantineState,
+) -> Option<(String, CleanCondition)> {
+    match quarantine {
+        QuarantineState::Disabled | QuarantineState::Unknown | QuarantineState::Absent => None,
+        QuarantineState::NoAnswer(why) => {
+            Some((String::new(), not_clean(CleanReason::NoAnswer, why)))
+        }
+        QuarantineState::Answered(answer) if answer.boot_id != snapshot.node.boot_id => {
+            let why = "diskvitalsd answered in another boot";
+            Some((String::new(), not_clean(CleanReason::NoAnswer, why)))
+        }
+        QuarantineState::Answered(answer) => {
+            let clean = match (answer.reason, attachments_clean(snapshot)) {
+                (CleanReason::ProvenClean, (ConditionStatus::True, ..)) => (
+                    ConditionStatus::True,
+                    CleanReason::ProvenClean.name(),
+                    answer.message.clone(),
+                ),
+                (CleanReason::ProvenClean, (ConditionStatus::False, _, why)) => {
+                    not_clean(CleanReason::StaleAttachments, &why)
+                }
+                (CleanReason::ProvenClean, (ConditionStatus::Unknown, _, why)) => {
+                    not_clean(CleanReason::Unreadable, &why)
+                }
+                (reason, _) => not_clean(reason, &answer.message),
+            };
+            Some((answer.id.clone(), clean))
+        }
+    }
+}
+
+/// What to do is never cut from the message.
+fn not_clean(reason: CleanReason, why: &str) -> CleanCondition {
+    let advice = reason.advice();
+    let room = MAX_MESSAGE_LEN.saturating_sub(advice.len() + 2);
+    let message = format!("{}; {advice}", truncated(why, room));
+    (ConditionStatus::False, reason.name(), message)
+}
+
 /// Clean only by proof.
-fn attachments_clean(snapshot: &NodeSnapshot) -> (ConditionStatus, &'static str, String) {
+fn attachments_clean(snapshot: &NodeSnapshot) -> CleanCondition {
     let unknown = |reason, why: &str| (ConditionStatus::Unknown, reason, why.to_owned());
     if let Some(why) = &snapshot.node.kubelet_unreadable {
         return unknown("KubeletFolderUnreadable", why);

@@ -1,7 +1,7 @@
 //! Keeps the node's `NodeStorage` object up to date on the API server. It compares before it writes:
 //! a write that changes nothing costs the API server as much as a change.
 //!
-//! In: the view of the daemon, the answers to challenges. Out: the object, created where it is
+//! In: the view of the daemon, the answers to challenges and to a quarantine. Out: the object, created where it is
 //! missing, and merge patches of its status: when what it says changes, within a rate limit, and every
 //! half hour, so that its age shows whether the reporter still runs. Answers go at once: they have a
 //! rate limit of their own. While the API server is away only the newest state waits.
@@ -11,16 +11,18 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::cluster::node_storage::NodeStorageStatus;
+use crate::cluster::node_storage::{ATTACHMENTS_CLEAN, NodeStorageStatus};
 use crate::csi::report::api::{ApiError, ApiServer};
 use crate::csi::report::attempts::Attempts;
 use crate::csi::report::challenge::AnswerState;
 use crate::csi::report::node_snapshot::NodeSnapshot;
 use crate::csi::report::node_storage::{Context, says_the_same, storage_status, withdrawn_status};
+use crate::csi::report::quarantine::QuarantineState;
 use crate::csi::report::token_bucket::TokenBucket;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 use crate::model::hash::fnv1a_64;
@@ -43,6 +45,7 @@ struct Published {
 pub(crate) async fn run(
     mut views: watch::Receiver<DaemonView>,
     mut answers: watch::Receiver<AnswerState>,
+    mut quarantines: watch::Receiver<QuarantineState>,
     api: &ApiServer,
     node: &str,
     timing: &ReportTiming,
@@ -57,8 +60,9 @@ pub(crate) async fn run(
         let grace_until = view.grace_until(timing.absence_grace);
         let overdue = waiting.update(view.snapshot.as_deref(), timing.absence_grace);
         let answer = answers.borrow_and_update().clone();
+        let quarantine = quarantines.borrow_and_update().clone();
         let wanted = published.as_ref().and_then(|published| {
-            let context = published.context(&overdue, &answer, now());
+            let context = published.context(&overdue, &answer, &quarantine, now());
             storage_status(&view, grace_until.is_some(), &context)
         });
         let due = match (&published, &wanted) {
@@ -72,6 +76,10 @@ pub(crate) async fn run(
                 std::future::pending::<()>().await;
             },
             changed = answers.changed() => if changed.is_err() {
+                // As above.
+                std::future::pending::<()>().await;
+            },
+            changed = quarantines.changed() => if changed.is_err() {
                 // As above.
                 std::future::pending::<()>().await;
             },
@@ -119,7 +127,9 @@ pub(crate) async fn withdraw(api: &ApiServer, node: &str, timing: &ReportTiming)
         };
         let published = Published::new(api.node_uid().await?, stored);
         let nothing = BTreeSet::new();
-        let status = withdrawn_status(&published.context(&nothing, &AnswerState::Remove, now()));
+        let (answer, quarantine) = (AnswerState::Remove, QuarantineState::Disabled);
+        let context = published.context(&nothing, &answer, &quarantine, now());
+        let status = withdrawn_status(&context);
         write(api, &published, status).await.map(drop)
     };
     let mut attempts = Attempts::new(timing, node, OBJECT);
@@ -158,6 +168,7 @@ impl Published {
         &'a self,
         overdue: &'a BTreeSet<String>,
         answer: &'a AnswerState,
+        quarantine: &'a QuarantineState,
         now: Timestamp,
     ) -> Context<'a> {
         Context {
@@ -169,6 +180,7 @@ impl Published {
             node_uid: &self.node_uid,
             last: self.status.as_ref(),
             overdue,
+            quarantine,
             now,
         }
     }
@@ -179,14 +191,23 @@ impl Published {
             .is_none_or(|status| !says_the_same(status, wanted))
     }
 
-    /// Only the answer to a challenge is new, which does not count as a change.
+    /// Only the answer to a challenge or a quarantine is new, which does not count as a change.
     fn is_answer_only(&self, wanted: &NodeStorageStatus) -> bool {
         self.status.as_ref().is_some_and(|status| {
-            let answer = wanted.challenge.clone();
-            let status = NodeStorageStatus {
-                challenge: answer,
+            let is_quarantine_answered =
+                answered_quarantine(status).is_some() || answered_quarantine(wanted).is_some();
+            let mut status = NodeStorageStatus {
+                challenge: wanted.challenge.clone(),
+                observed_quarantine: wanted.observed_quarantine.clone(),
                 ..status.clone()
             };
+            if is_quarantine_answered {
+                let is_clean = |it: &&Condition| it.type_ == ATTACHMENTS_CLEAN;
+                status.conditions.retain(|it| !is_clean(&it));
+                let clean = wanted.conditions.iter().find(is_clean);
+                // As `finish` orders them.
+                status.conditions.extend(clean.cloned());
+            }
             says_the_same(&status, wanted)
         })
     }
@@ -195,7 +216,12 @@ impl Published {
         let nonce = |status: &NodeStorageStatus| {
             status.challenge.as_ref().map(|answer| answer.nonce.clone())
         };
-        self.status.as_ref().and_then(nonce) == nonce(wanted)
+        let quarantine = |status: &NodeStorageStatus| {
+            let answered = answered_quarantine(status)?;
+            Some((answered.0.to_owned(), answered.1.to_owned()))
+        };
+        let last = self.status.as_ref();
+        last.and_then(nonce) == nonce(wanted) && last.and_then(quarantine) == quarantine(wanted)
     }
 
     /// The time of the next write. While a state flaps, the latest one is written as soon as the
@@ -214,6 +240,16 @@ impl Published {
             self.written_at + refresh
         }
     }
+}
+
+/// The quarantine that a status answers, and the answer.
+fn answered_quarantine(status: &NodeStorageStatus) -> Option<(&str, &str)> {
+    let clean = status
+        .conditions
+        .iter()
+        .find(|it| it.type_ == ATTACHMENTS_CLEAN)?;
+    let id = status.observed_quarantine.as_str();
+    (!id.is_empty()).then_some((id, clean.reason.as_str()))
 }
 
 /// The object, created where it is missing.

@@ -1,4 +1,6 @@
-use crate::model::cleanup::{CleanupAction, CleanupError, CleanupPlan, CleanupTarget, plan};
+use crate::model::cleanup::{
+    CleanupAction, CleanupError, CleanupPlan, CleanupTarget, Grace, plan as plan_with,
+};
 use crate::model::fixture::*;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
@@ -9,6 +11,10 @@ use crate::model::storage;
 
 const GRACE_SECONDS: i64 = GRACE.as_secs() as i64;
 const K: &str = "/var/lib/kubelet";
+
+fn plan(snapshot: &Snapshot, wanted: CleanupTarget<'_>) -> Result<CleanupPlan, CleanupError> {
+    plan_with(snapshot, wanted, Grace::Required)
+}
 
 fn target(uid: &str) -> String {
     format!("{K}/pods/{uid}/volumes/kubernetes.io~csi/pv-h/mount")
@@ -216,7 +222,11 @@ fn cleaning_one_attachment_touches_nothing_else() {
     let staged = &snapshot.attachments[&HostPath::from(staging().as_str())];
     assert!(
         matches!(
-            super::plan(&snapshot, CleanupTarget::Attachment(staged)),
+            plan_with(
+                &snapshot,
+                CleanupTarget::Attachment(staged),
+                Grace::Required
+            ),
             Err(CleanupError::InUse { .. })
         ),
         "what is staged is the other pod's as well"

@@ -8,6 +8,16 @@ use crate::model::facts::Facts;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 
+/// A reading that a request waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WantedReading {
+    /// A scan of the hardware.
+    Hardware,
+    MountTable,
+    KubeletRecords,
+    Probe(HostPath),
+}
+
 /// A reading that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
@@ -19,6 +29,20 @@ pub(crate) enum Reading {
 }
 
 impl Facts {
+    /// The reading that began at `since` or later.
+    pub(crate) fn reading_since(&self, wanted: &WantedReading, since: Timestamp) -> Reading {
+        match wanted {
+            WantedReading::Hardware => self.scan_since(since),
+            WantedReading::MountTable => {
+                table_since(self.mounts.observation(), since, "the mount table")
+            }
+            WantedReading::KubeletRecords => {
+                table_since(self.kubelet.observation(), since, "the kubelet's directory")
+            }
+            WantedReading::Probe(path) => self.probe_since(path, since),
+        }
+    }
+
     /// The scan of the hardware that began at `since` or later.
     pub(crate) fn scan_since(&self, since: Timestamp) -> Reading {
         match self.inventory.observation() {
@@ -52,6 +76,17 @@ impl Facts {
             }
             _ => Reading::Outstanding(format!("{path} has not been probed again")),
         }
+    }
+}
+
+/// A table that is read as a whole.
+fn table_since<T>(observation: &Observation<T>, since: Timestamp, name: &str) -> Reading {
+    match observation {
+        Observation::Ok { at, .. } if *at >= since => Reading::Made,
+        Observation::Failed { at, error } if *at >= since => {
+            Reading::Impossible(format!("{name} could not be read: {error}"))
+        }
+        _ => Reading::Outstanding(format!("{name} has not been read again")),
     }
 }
 

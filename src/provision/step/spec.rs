@@ -74,7 +74,8 @@ impl Step {
             | Step::BindDevice { .. }
             | Step::RemoveTarget { .. }
             | Step::FindMount { .. }
-            | Step::ListOpeners { .. } => (Host, QUICK_SECONDS),
+            | Step::ListOpeners { .. }
+            | Step::ListPodHolds { .. } => (Host, QUICK_SECONDS),
             Step::CreateImage { .. } | Step::GrowImage { .. } => (Host, ALLOCATE_SECONDS),
             Step::RemoveImage { .. } => (Host, WIPE_SECONDS),
             Step::Mount { .. } | Step::Unmount { .. } => (Host, MOUNT_SECONDS),
@@ -160,6 +161,7 @@ impl Step {
             Step::RemoveTarget { target, .. } => format!("removing {}", target.path),
             Step::FindMount { target } => format!("looking up the mount at {}", target.path),
             Step::ListOpeners { .. } => "listing the openers of a mount".to_owned(),
+            Step::ListPodHolds { .. } => "looking for what holds pods".to_owned(),
             Step::GrowFilesystem { at, fs_type, .. } => {
                 format!("growing the {fs_type} at {}", at.path)
             }

@@ -60,12 +60,12 @@ impl Owner {
             }
             Command::ReadAgain {
                 requests,
-                mounts,
+                wanted,
                 patience,
                 reply,
             } => {
                 let until = Instant::now() + patience;
-                if self.reading_waiters.add(mounts, clock::now(), until, reply) {
+                if self.reading_waiters.add(wanted, clock::now(), until, reply) {
                     for request in requests {
                         // Without sources there is no receiver.
                         let _ = self.requests.send(request);

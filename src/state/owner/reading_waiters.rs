@@ -1,5 +1,5 @@
-//! Requests that wait for readings which are newer than they are: a scan of the hardware, and probes
-//! of some mounts.
+//! Requests that wait for readings which are newer than they are: a scan of the hardware, the mount
+//! table, the kubelet's records, and probes of some mounts.
 //!
 //! In: requests, the facts. Out: for each request, once its readings are made or its time is over,
 //! what is missing. The owner then publishes and answers from that snapshot.
@@ -9,8 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::model::facts::Facts;
-use crate::model::facts::readings::Reading;
-use crate::model::path::HostPath;
+use crate::model::facts::readings::{Reading, WantedReading};
 use crate::state::handle::FreshReadings;
 
 /// Beyond this number a request is refused.
@@ -25,7 +24,7 @@ pub(crate) struct ReadingWaiters(Vec<Waiter>);
 struct Waiter {
     since: Timestamp,
     until: Instant,
-    mounts: Vec<HostPath>,
+    wanted: Vec<WantedReading>,
     reply: Reply,
 }
 
@@ -46,7 +45,7 @@ impl ReadingWaiters {
     /// False, and the reply is dropped, if too many wait.
     pub(crate) fn add(
         &mut self,
-        mounts: Vec<HostPath>,
+        wanted: Vec<WantedReading>,
         since: Timestamp,
         until: Instant,
         reply: Reply,
@@ -57,7 +56,7 @@ impl ReadingWaiters {
             self.0.push(Waiter {
                 since,
                 until,
-                mounts,
+                wanted,
                 reply,
             });
         }
@@ -70,13 +69,10 @@ impl ReadingWaiters {
         let mut due = Vec::new();
         for waiter in std::mem::take(&mut self.0) {
             let (mut missing, mut waits) = (Vec::new(), !settled);
-            let scan = facts.scan_since(waiter.since);
-            let inventory = scan == Reading::Made;
-            let probes = waiter.mounts.iter();
-            let probes = probes.map(|path| facts.probe_since(path, waiter.since));
-            for reading in std::iter::once(scan).chain(probes) {
-                match reading {
-                    Reading::Made => {}
+            let mut inventory = false;
+            for wanted in &waiter.wanted {
+                match facts.reading_since(wanted, waiter.since) {
+                    Reading::Made => inventory |= *wanted == WantedReading::Hardware,
                     Reading::Impossible(why) => missing.push(why),
                     Reading::Outstanding(what) => {
                         waits = true;

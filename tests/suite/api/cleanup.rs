@@ -7,6 +7,7 @@ use diskvitals::api::client::ClientError;
 use diskvitals::api::server::cleanup::CleanupBackend;
 use diskvitals::api::wire;
 use diskvitals::api::wire::cleanup_step::State;
+use diskvitals::model::clean_order::PodHold;
 use diskvitals::model::ids::VolumeId;
 use diskvitals::model::path::HostPath;
 use diskvitals::model::provision::PodRef;
@@ -22,7 +23,7 @@ use super::fixture::{Served, now, snapshot};
 
 const K: &str = "/var/lib/kubelet";
 
-fn target(handle: &str) -> String {
+pub fn target(handle: &str) -> String {
     format!("{K}/pods/uid-{handle}/volumes/kubernetes.io~csi/pv-{handle}/mount")
 }
 
@@ -58,7 +59,7 @@ fn attachment(handle: &str, role: MountRole, stale: bool) -> Attachment {
 }
 
 /// Volume `a` is stale, volume `b` and `more` others are in use.
-fn picture(more: usize) -> Snapshot {
+pub fn picture(more: usize) -> Snapshot {
     let mut picture = snapshot(more);
     let root = HostPath::from(K);
     picture.node_context = Arc::new(NodeContext {
@@ -108,6 +109,10 @@ impl CleanupBackend for RecordingBackend {
     async fn openers(&self, _: Vec<HostPath>) -> Result<Vec<String>, StepError> {
         let openers = self.openers.lock().unwrap().clone();
         openers.unwrap_or(Ok(Vec::new()))
+    }
+
+    async fn pod_holds(&self, _: Vec<String>) -> Result<Vec<PodHold>, StepError> {
+        Ok(Vec::new())
     }
 
     async fn rescan(&self) {}

@@ -28,7 +28,7 @@ use diskvitals::model::volume::{
 use diskvitals::provision::engine::Engine;
 use diskvitals::state::handle::{
     Change, ChangeKind, ChangedItem, Command, CommandError, FreshReadings, Handle, Subscription,
-    SubscriptionStart,
+    SubscriptionStart, WantedReading,
 };
 use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -436,19 +436,20 @@ impl Owner {
             }
             Command::ReadAgain {
                 requests,
-                mounts,
+                wanted,
                 patience,
                 reply,
             } => {
                 self.asked.lock().unwrap().extend(requests);
+                let probes = wanted
+                    .iter()
+                    .filter(|it| matches!(it, WantedReading::Probe(_)));
+                let text = format!("{} mounts within {} s", probes.count(), patience.as_secs());
+                let inventory = wanted.contains(&WantedReading::Hardware);
                 let _ = reply.send(FreshReadings {
                     snapshot: self.snapshots.borrow().clone(),
-                    inventory: true,
-                    missing: vec![format!(
-                        "{} mounts within {} s",
-                        mounts.len(),
-                        patience.as_secs()
-                    )],
+                    inventory,
+                    missing: Vec::from_iter(inventory.then_some(text)),
                 });
             }
             Command::StartCheck {

@@ -490,6 +490,13 @@ impl Storage for Service {
         Err(Status::unimplemented("not asked"))
     }
 
+    async fn clean_stale(
+        &self,
+        _: Request<wire::CleanStaleRequest>,
+    ) -> Result<Response<wire::StaleCleaning>, Status> {
+        Err(Status::unimplemented("not asked"))
+    }
+
     async fn witness(
         &self,
         _: Request<wire::WitnessRequest>,

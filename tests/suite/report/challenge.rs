@@ -11,6 +11,7 @@ const CHALLENGES: EnabledReports = EnabledReports {
     storage_failed: false,
     storage: true,
     challenges: true,
+    clean_stale: false,
 };
 
 fn pace() -> ReportTiming {
@@ -161,6 +162,7 @@ fn a_restarted_reporter_keeps_the_answer_and_one_that_does_not_answer_removes_it
     drop(reporter);
     let silent = EnabledReports {
         challenges: false,
+        clean_stale: false,
         ..CHALLENGES
     };
     let before = lists(&scene);

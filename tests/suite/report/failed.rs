@@ -10,6 +10,7 @@ const FAILED: EnabledReports = EnabledReports {
     storage_failed: true,
     storage: false,
     challenges: false,
+    clean_stale: false,
 };
 
 fn held() -> ReportTiming {

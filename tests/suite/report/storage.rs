@@ -11,6 +11,7 @@ const STORAGE: EnabledReports = EnabledReports {
     storage_failed: false,
     storage: true,
     challenges: false,
+    clean_stale: false,
 };
 
 impl Scene {

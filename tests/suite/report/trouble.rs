@@ -13,6 +13,7 @@ const EVENTS: EnabledReports = EnabledReports {
     storage_failed: false,
     storage: false,
     challenges: false,
+    clean_stale: false,
 };
 const CONDITIONS: EnabledReports = EnabledReports {
     events: false,
@@ -20,6 +21,7 @@ const CONDITIONS: EnabledReports = EnabledReports {
     storage_failed: false,
     storage: false,
     challenges: false,
+    clean_stale: false,
 };
 
 fn status(code: u16, reason: &'static str) -> Fault {

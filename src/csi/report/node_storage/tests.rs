@@ -9,6 +9,7 @@ use crate::cluster::node_storage::{
 };
 use crate::csi::health::HealthStatus;
 use crate::csi::report::node_snapshot::{Severity, StaleMount};
+use crate::csi::report::quarantine::QuarantineAnswer;
 use crate::csi::report::transitions::tests::{at, drive, issue, snapshot};
 
 const NONE: &BTreeSet<String> = &BTreeSet::new();
@@ -19,6 +20,7 @@ fn context<'a>(last: Option<&'a NodeStorageStatus>, overdue: &'a BTreeSet<String
         last,
         overdue,
         answer: None,
+        quarantine: &QuarantineState::Disabled,
         now: at(500),
     }
 }
@@ -461,4 +463,132 @@ fn an_answer_is_part_of_every_status_and_only_its_nonce_and_contents_are_a_chang
         let json = serde_json::to_value(&without).expect("plain data");
         assert!(json.get("challenge").is_none(), "{json}");
     }
+}
+
+fn answered(reason: CleanReason, boot: &str) -> QuarantineState {
+    QuarantineState::Answered(Arc::new(QuarantineAnswer {
+        id: "q-1".into(),
+        reason,
+        message: "why".into(),
+        boot_id: boot.into(),
+    }))
+}
+
+/// Status and reason of `AttachmentsClean`, and the quarantine that it is about.
+fn quarantined(view: &DaemonView, quarantine: &QuarantineState) -> [String; 3] {
+    // An earlier reporter has proved another quarantine.
+    let mut last = status(&clean());
+    last.observed_quarantine = "q-0".into();
+    let context = Context {
+        quarantine,
+        ..context(Some(&last), NONE)
+    };
+    let status = storage_status(view, false, &context).expect("a status");
+    let mut conditions = status.conditions.iter();
+    let clean = conditions
+        .find(|it| it.type_ == ATTACHMENTS_CLEAN)
+        .expect("one");
+    [
+        clean.status.clone(),
+        clean.reason.clone(),
+        status.observed_quarantine,
+    ]
+}
+
+#[test]
+fn a_quarantine_is_clean_by_an_answer_of_this_boot_and_by_what_the_snapshot_lists() {
+    let node = view(&clean());
+    let clean_answer = answered(CleanReason::ProvenClean, "boot");
+    assert_eq!(
+        quarantined(&node, &clean_answer),
+        ["True", "ProvenClean", "q-1"]
+    );
+    for reason in CleanReason::ALL.into_iter().skip(1) {
+        assert_eq!(
+            quarantined(&node, &answered(reason, "boot")),
+            ["False", reason.name(), "q-1"]
+        );
+    }
+    let other_boot = answered(CleanReason::ProvenClean, "boot-2");
+    assert_eq!(quarantined(&node, &other_boot), ["False", "NoAnswer", ""]);
+    let no_answer = QuarantineState::NoAnswer("gone".into());
+    assert_eq!(quarantined(&node, &no_answer), ["False", "NoAnswer", ""]);
+    let mut stale = clean();
+    stale.stale = Some(vec![StaleMount::default()]);
+    assert_eq!(
+        quarantined(&view(&stale), &clean_answer),
+        ["False", "StaleAttachments", "q-1"]
+    );
+    stale.stale = None;
+    assert_eq!(
+        quarantined(&view(&stale), &clean_answer),
+        ["False", "Unreadable", "q-1"]
+    );
+}
+
+#[test]
+fn without_the_daemon_a_quarantine_is_never_clean_and_without_one_nothing_is_claimed() {
+    let silent = DaemonView {
+        snapshot: Some(Arc::new(clean())),
+        outage: Some(Outage {
+            since: Instant::now(),
+            why: "gone".into(),
+        }),
+    };
+    let clean_answer = answered(CleanReason::ProvenClean, "boot");
+    assert_eq!(
+        quarantined(&silent, &clean_answer),
+        ["False", "NoAnswer", ""]
+    );
+    let node = view(&clean());
+    for none in [
+        QuarantineState::Disabled,
+        QuarantineState::Unknown,
+        QuarantineState::Absent,
+    ] {
+        assert_eq!(quarantined(&node, &none), ["True", "NothingStale", ""]);
+        assert_eq!(
+            quarantined(&silent, &none),
+            ["Unknown", "DaemonNotAnswering", ""]
+        );
+    }
+}
+
+#[test]
+fn an_outage_that_is_too_short_to_be_published_takes_the_proof_back() {
+    let silent = DaemonView {
+        snapshot: Some(Arc::new(clean())),
+        outage: Some(Outage {
+            since: Instant::now(),
+            why: "gone".into(),
+        }),
+    };
+    let mut proved = status(&clean());
+    proved.observed_quarantine = "q-1".into();
+    let of = |quarantine: &QuarantineState| {
+        let context = Context {
+            quarantine,
+            ..context(Some(&proved), NONE)
+        };
+        storage_status(&silent, true, &context)
+    };
+    let taken_back = of(&QuarantineState::NoAnswer("gone".into())).expect("a status");
+    assert_eq!(state(&taken_back, ATTACHMENTS_CLEAN), ("False", "NoAnswer"));
+    assert_eq!(taken_back.observed_quarantine, "");
+    assert_eq!(taken_back.drive_ids, proved.drive_ids);
+    assert!(!says_the_same(&proved, &taken_back));
+    for other in [
+        QuarantineState::Absent,
+        answered(CleanReason::ProvenClean, "boot"),
+    ] {
+        assert!(of(&other).is_none(), "{other:?}");
+    }
+}
+
+#[test]
+fn the_answer_to_a_quarantine_is_a_change() {
+    let before = status(&clean());
+    let mut after = before.clone();
+    after.observed_quarantine = "q-1".into();
+    assert!(!says_the_same(&before, &after));
 }

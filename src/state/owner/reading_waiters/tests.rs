@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::fixture::*;
+use crate::model::observation::Observation;
+use crate::model::source_update::SourceUpdate;
 
 fn host() -> TestHost {
     let mut world = TestHost::default()
@@ -11,13 +13,41 @@ fn host() -> TestHost {
     world
 }
 
+fn wanted() -> Vec<WantedReading> {
+    vec![
+        WantedReading::Hardware,
+        WantedReading::Probe("/data".into()),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_mount_table_and_the_kubelets_records_are_waited_for_without_the_hardware() {
+    let mut world = host();
+    let mut waiters = ReadingWaiters::default();
+    let (reply, _answer) = oneshot::channel();
+    let until = Instant::now() + Duration::from_secs(10);
+    let both = vec![WantedReading::MountTable, WantedReading::KubeletRecords];
+    assert!(waiters.add(both, at(10), until, reply));
+    let mut due = |world: &TestHost| {
+        let due = waiters.take_due(&world.facts, true, Instant::now());
+        due.into_iter()
+            .map(|due| (due.inventory, due.missing))
+            .collect::<Vec<_>>()
+    };
+    world.read_mounts(11);
+    assert_eq!(due(&world), []);
+    world.apply(SourceUpdate::Kubelet(Observation::failed(at(12), "no")), 12);
+    let failed = "the kubelet's directory could not be read: no".to_owned();
+    assert_eq!(due(&world), [(false, vec![failed])]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_all_its_readings_and_for_the_first_snapshot() {
     let mut world = host();
     let mut waiters = ReadingWaiters::default();
     let (reply, _answer) = oneshot::channel();
     let until = Instant::now() + Duration::from_secs(45);
-    assert!(waiters.add(vec!["/data".into()], at(10), until, reply));
+    assert!(waiters.add(wanted(), at(10), until, reply));
     let mut due = |world: &TestHost, settled| {
         let due = waiters.take_due(&world.facts, settled, Instant::now());
         let answered = |due: DueReply| (due.inventory, due.missing);
@@ -38,7 +68,7 @@ async fn when_its_time_is_over_the_answer_says_what_is_missing() {
     let mut waiters = ReadingWaiters::default();
     let (reply, _answer) = oneshot::channel();
     let until = Instant::now() + Duration::from_secs(45);
-    assert!(waiters.add(vec!["/data".into()], at(10), until, reply));
+    assert!(waiters.add(wanted(), at(10), until, reply));
     world.scan(11);
     tokio::time::sleep(Duration::from_secs(45)).await;
     let due = waiters.take_due(&world.facts, false, Instant::now());

@@ -307,6 +307,7 @@ impl HostState {
                 Ok(StepOutput::Empty)
             }
             // Nobody holds anything here.
+            Step::ListPodHolds { .. } => Ok(StepOutput::PodHolds { holds: Vec::new() }),
             Step::ListOpeners { .. } => Ok(StepOutput::Openers {
                 openers: Vec::new(),
             }),

@@ -1,0 +1,98 @@
+//! Whether a node in quarantine is clean, from what the daemon says. Pure.
+//!
+//! In: the quarantine, the daemon's message. Out: one reason, the first of `CleanReason` that holds.
+//! A value that only a newer daemon defines, or a pod that the answer lacks, is not clean.
+
+use std::collections::BTreeMap;
+
+use crate::api::wire;
+use crate::api::wire::pod_cleaning::State;
+use crate::cluster::node_storage::{CleanReason, Quarantine};
+
+/// The daemon's answer to one quarantine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QuarantineAnswer {
+    pub id: String,
+    pub reason: CleanReason,
+    pub message: String,
+    /// The boot of the kernel that it is about.
+    pub boot_id: String,
+}
+
+pub(crate) fn answer(quarantine: &Quarantine, cleaning: wire::StaleCleaning) -> QuarantineAnswer {
+    let node = cleaning.node.clone().unwrap_or_default();
+    let mut reasons = Vec::new();
+    let is_same_boot = quarantine.boot_id.is_empty() || quarantine.boot_id == node.boot_id;
+    if quarantine.truncated && is_same_boot {
+        let why = "the node had more pods than the quarantine lists";
+        reasons.push((CleanReason::Truncated, why.to_owned()));
+    }
+    if !node.settled {
+        let why = "diskvitalsd has just started and has no complete snapshot yet";
+        reasons.push((CleanReason::NotSettled, why.to_owned()));
+    }
+    if !cleaning.unreadable.is_empty() {
+        reasons.push((CleanReason::Unreadable, cleaning.unreadable.clone()));
+    }
+    if node.boot_id.is_empty() {
+        let why = "diskvitalsd does not know the kernel's boot id";
+        reasons.push((CleanReason::Unreadable, why.to_owned()));
+    }
+    let pods = cleaning.pods.iter();
+    let pods: BTreeMap<&str, &wire::PodCleaning> =
+        pods.map(|pod| (pod.pod_uid.as_str(), pod)).collect();
+    for uid in &quarantine.pod_uids {
+        let (reason, detail) = match pods.get(uid.as_str()) {
+            Some(pod) => (reason_of(pod.state()), pod.detail.as_str()),
+            None => (CleanReason::NoAnswer, "diskvitalsd says nothing about it"),
+        };
+        if reason != CleanReason::ProvenClean {
+            reasons.push((reason, format!("pod {uid}: {detail}")));
+        }
+    }
+    if let Some(first) = cleaning.left.first() {
+        let more = match cleaning.left.len() - 1 {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        reasons.push((CleanReason::StaleAttachments, format!("{first}{more}")));
+    }
+    // Stable: of equal reasons the first.
+    reasons.sort_by_key(|(reason, _)| *reason);
+    let others = reasons.len().saturating_sub(1);
+    let (reason, message) = match reasons.into_iter().next() {
+        None => {
+            let pods = quarantine.pod_uids.len();
+            let message = format!("nothing of {pods} pods is mounted, published or held");
+            (CleanReason::ProvenClean, message)
+        }
+        Some((reason, why)) => {
+            let more = match others {
+                0 => String::new(),
+                others => format!(" (and {others} more)"),
+            };
+            (reason, format!("{why}{more}"))
+        }
+    };
+    QuarantineAnswer {
+        id: quarantine.id.clone(),
+        reason,
+        message,
+        boot_id: node.boot_id,
+    }
+}
+
+fn reason_of(state: State) -> CleanReason {
+    match state {
+        State::Absent | State::Cleaned => CleanReason::ProvenClean,
+        State::Cleaning => CleanReason::Cleaning,
+        State::Held => CleanReason::Held,
+        State::Hung => CleanReason::Hung,
+        State::Foreign => CleanReason::Foreign,
+        State::Unreadable => CleanReason::Unreadable,
+        State::InUse => CleanReason::InUse,
+        State::Failed => CleanReason::Failed,
+        State::OrdersOff => CleanReason::OrdersOff,
+        State::Unspecified => CleanReason::NoAnswer,
+    }
+}
