@@ -2,7 +2,7 @@
 //! reporters write, and acts on them once in the cluster.
 //!
 //! In: watches of NodeStorage, Node, PersistentVolume and StoragePolicy objects. Out: the health of
-//! claims, proposals (StorageAction), released claims, events, the removal of old objects, metrics.
+//! claims, proposals (StorageAction), released claims, taints of returned nodes, events, the removal of old objects, metrics.
 //! `api` alone knows kube; `model` decides (pure); `run` is the one task that owns the state; `lease`
 //! elects the leader; `controller` runs them. It has no access to any node, and knows nothing of
 //! devices.
@@ -18,6 +18,7 @@ mod metrics;
 mod model;
 pub mod options;
 mod pace;
+mod quarantine;
 mod release;
 mod run;
 mod timing;

@@ -3,7 +3,6 @@
 //! In: a client, the duties. Out: writes, and the state for metrics and probes. It ends when it is
 //! told to, and gives its lease away.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -25,7 +24,7 @@ pub struct WatchEnded(&'static str);
 pub struct Controller {
     api: Arc<Api>,
     duties: Vec<Duty>,
-    carry_out: BTreeSet<String>,
+    options: Options,
     timing: Timing,
     candidate: Candidate,
     state: watch::Sender<Arc<State>>,
@@ -52,7 +51,7 @@ impl Controller {
         Controller {
             api,
             duties: options.duties.clone(),
-            carry_out: options.carry_out_in.iter().cloned().collect(),
+            options: options.clone(),
             timing,
             candidate,
             state: watch::Sender::default(),
@@ -78,7 +77,7 @@ impl Controller {
         let Controller {
             api,
             duties,
-            carry_out,
+            options,
             timing,
             candidate,
             state,
@@ -99,8 +98,7 @@ impl Controller {
                 std::future::pending().await
             }
         };
-        let does = (duties.as_slice(), carry_out);
-        let owner = Owner::new(api.clone(), does, timing, &candidate.identity, state);
+        let owner = Owner::new(api.clone(), &options, timing, &candidate.identity, state);
         let ended = tokio::select! {
             () = stop => Ok(()),
             never = owner.run(received, leadership) => match never {},

@@ -7,6 +7,7 @@
 pub(crate) mod claims;
 pub(crate) mod figures;
 pub(crate) mod pin;
+pub(crate) mod quarantine;
 pub(crate) mod release;
 pub(crate) mod retention;
 pub(crate) mod shared_drives;
@@ -59,6 +60,8 @@ pub(crate) struct Node {
     pub is_ready: bool,
     /// Cordoned.
     pub is_unschedulable: bool,
+    /// Keys of its taints.
+    pub taint_keys: Vec<String>,
 }
 
 /// A NodeStorage object, reduced.
@@ -72,6 +75,8 @@ pub(crate) struct Report {
     pub status: Option<NodeStorageStatus>,
     /// Nonce of the challenge that stands in its spec.
     pub challenge: Option<String>,
+    /// Its spec has a quarantine.
+    pub is_quarantined: bool,
 }
 
 impl Report {

@@ -14,11 +14,13 @@ pub enum Duty {
     SharedDrives,
     /// Claims on dead drives are proposed for release; a person decides.
     Release,
+    /// Nodes that were away get no new pods until they have proven themselves clean.
+    Quarantine,
 }
 
 impl Duty {
     pub(crate) fn needs_volumes(self) -> bool {
-        matches!(self, Duty::Claims | Duty::Release)
+        matches!(self, Duty::Claims | Duty::Release | Duty::Quarantine)
     }
 }
 
@@ -34,6 +36,8 @@ impl Duty {
 /// the same drive at the same time. release: claims on dead drives are counted, and proposed for
 /// release as StoragePolicy objects say. What a person has approved is carried out in the namespaces
 /// of --carry-out-in; elsewhere nothing is deleted, and the commands are shown (docs/remediation.md).
+/// quarantine: a node that was away has a taint until it has proven that nothing of its deleted pods
+/// is left on it (docs/returned-nodes.md).
 ///
 /// Signals: TERM and INT stop it, within 5 s; the lease is released.
 #[derive(Clone, Debug, Parser)]
@@ -45,7 +49,8 @@ impl Duty {
     after_long_help = FLEET.help()
 )]
 pub struct Options {
-    /// What it does: claims, shared-drives, release; separated by commas
+    /// What it does: claims, shared-drives, release, quarantine; separated by
+    /// commas
     #[arg(long, value_delimiter = ',', value_name = "DUTIES", value_parser = duty, required_unless_present_any = ["man"])]
     pub duties: Vec<Duty>,
 
@@ -53,6 +58,10 @@ pub struct Options {
     /// volume kept, its pod evicted [default: in none]
     #[arg(long, value_delimiter = ',', value_name = "NAMESPACES", value_parser = name)]
     pub carry_out_in: Vec<String>,
+
+    /// Key of the taint of a node in quarantine
+    #[arg(long, value_name = "KEY", default_value = "diskvitals.io/unclean", value_parser = taint_key)]
+    pub unclean_taint: String,
 
     /// Serve /healthz, /readyz and /metrics on this address: 127.0.0.1:9963, a pod's own address, or
     /// unix:/PATH [default: nowhere]
@@ -86,8 +95,26 @@ fn duty(text: &str) -> Result<Duty, String> {
         "claims" => Ok(Duty::Claims),
         "shared-drives" => Ok(Duty::SharedDrives),
         "release" => Ok(Duty::Release),
-        _ => Err("this version has the duties claims, shared-drives and release".to_owned()),
+        "quarantine" => Ok(Duty::Quarantine),
+        _ => Err(
+            "this version has the duties claims, shared-drives, release and quarantine".to_owned(),
+        ),
     }
+}
+
+/// `prefix/name`: without a prefix it could be another's.
+fn taint_key(text: &str) -> Result<String, String> {
+    let is_name = |name: &str| {
+        let mut ends = [name.chars().next(), name.chars().last()].into_iter();
+        let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        name.len() <= 63
+            && name.chars().all(is_inner)
+            && ends.all(|c| c.is_some_and(|c| c.is_ascii_alphanumeric()))
+    };
+    text.split_once('/')
+        .filter(|(prefix, name)| is_dns_subdomain(prefix) && is_name(name))
+        .map(|_| text.to_owned())
+        .ok_or_else(|| "no key of a taint: PREFIX/NAME, as diskvitals.io/unclean".to_owned())
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -115,7 +142,8 @@ mod tests {
         assert_eq!(options.carry_out_in, ["shop", "bank"]);
         for wrong in [
             "",
-            "--duties quarantine",
+            "--duties quarantine --unclean-taint unclean",
+            "--duties quarantine --unclean-taint a/-b",
             "--duties claims,act",
             "--duties claims --listen 0.0.0.0:1",
             "--duties claims --lease-name A_b",

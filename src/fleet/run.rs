@@ -7,7 +7,7 @@
 
 mod outcome;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,9 @@ use crate::fleet::model::figures::{Figures, figures};
 use crate::fleet::model::release::Now;
 use crate::fleet::model::retention::{Expired, expired};
 use crate::fleet::model::{Claim, Elapsed, View};
-use crate::fleet::options::Duty;
+use crate::fleet::options::{Duty, Options};
 use crate::fleet::pace::WritePace;
+use crate::fleet::quarantine::{self, Quarantines};
 use crate::fleet::release::{self, Context, Engine};
 use crate::fleet::timing::Timing;
 use crate::host::clock;
@@ -46,6 +47,7 @@ enum Done {
     /// Whether the object is gone.
     Report(Expired, Result<bool, ApiError>),
     Release(release::Done),
+    Quarantine(quarantine::Done),
 }
 
 pub(crate) struct Owner {
@@ -61,6 +63,8 @@ pub(crate) struct Owner {
     leads_until: Option<Instant>,
     /// None without the duty.
     release: Option<Engine>,
+    /// None without the duty.
+    quarantines: Option<Quarantines>,
     /// None until the claims that this manager wrote before are known.
     ledger: Option<ClaimLedger>,
     is_adopting: bool,
@@ -79,17 +83,24 @@ pub(crate) struct Owner {
 impl Owner {
     pub(crate) fn new(
         api: Arc<Api>,
-        (duties, carry_out): (&[Duty], BTreeSet<String>),
+        options: &Options,
         timing: Timing,
         identity: &str,
         state: watch::Sender<Arc<State>>,
     ) -> Owner {
+        let duties = &options.duties;
         Owner {
             api,
-            duties: duties.to_vec(),
-            release: duties
-                .contains(&Duty::Release)
-                .then(|| Engine::new(timing.release, carry_out)),
+            duties: duties.clone(),
+            release: duties.contains(&Duty::Release).then(|| {
+                Engine::new(
+                    timing.release,
+                    options.carry_out_in.iter().cloned().collect(),
+                )
+            }),
+            quarantines: duties
+                .contains(&Duty::Quarantine)
+                .then(|| Quarantines::new(timing.quarantine, &options.unclean_taint)),
             pace: WritePace::new(timing.retry_delay(identity)),
             timing,
             state,
@@ -223,6 +234,9 @@ impl Owner {
         if let Some(release) = &mut self.release {
             release.set_leads(now);
         }
+        if let Some(quarantines) = &mut self.quarantines {
+            quarantines.set_leads(now);
+        }
     }
 
     /// Decides when a decision is due, and starts what may start.
@@ -262,6 +276,7 @@ impl Owner {
             self.announce_shared_drives(now);
         }
         self.with_release(|release, cx| release.observe(cx));
+        self.with_quarantines(|quarantines, cx| quarantines.observe(cx));
         // Time alone changes a decision too.
         if let Some(due) = self.view.next_deadline(&policy, now) {
             self.evaluate_by(Instant::now() + due.saturating_sub(now));
@@ -300,6 +315,30 @@ impl Owner {
         };
         let outcome = act(release, context);
         let news = release.take_news();
+        if self.leads {
+            for announcement in news {
+                self.announce(announcement);
+            }
+        }
+        Some(outcome)
+    }
+
+    fn with_quarantines<T>(
+        &mut self,
+        act: impl FnOnce(&mut Quarantines, Context<'_>) -> T,
+    ) -> Option<T> {
+        let now = Now {
+            elapsed: self.now(),
+            wall: clock::wall_now(),
+        };
+        let quarantines = self.quarantines.as_mut()?;
+        let context = Context {
+            view: &self.view,
+            now,
+            lease_left: None,
+        };
+        let outcome = act(quarantines, context);
+        let news = quarantines.take_news();
         if self.leads {
             for announcement in news {
                 self.announce(announcement);
@@ -347,6 +386,14 @@ impl Owner {
                 .spawn(async move { Done::Release(job.run(&api, until).await) });
             return true;
         }
+        if let Some(job) = self.with_quarantines(Quarantines::next_job).flatten() {
+            let key = self.quarantines.as_ref().map(|it| it.key().to_owned());
+            self.jobs.spawn(async move {
+                let key = key.unwrap_or_default();
+                Done::Quarantine(job.run(&api, &key).await)
+            });
+            return true;
+        }
         if let Some(report) = self.expired.pop_front() {
             self.jobs.spawn(async move {
                 // The watch may be behind: the node may be back.
@@ -386,7 +433,9 @@ impl Owner {
         } else {
             let health = self.ledger.as_ref().and_then(|it| it.next_time(now));
             let release = self.release.as_ref().and_then(|it| it.next_time(now));
-            health.into_iter().chain(release).min()?
+            let quarantines = self.quarantines.as_ref();
+            let quarantine = quarantines.and_then(|it| it.next_time(now));
+            health.into_iter().chain(release).chain(quarantine).min()?
         };
         Some((at + due.saturating_sub(now)).max(self.pace.earliest()))
     }

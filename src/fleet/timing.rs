@@ -7,6 +7,7 @@ use crate::csi::report::retry_delay::RetryDelay;
 use crate::fleet::claim_ledger::Pauses;
 use crate::fleet::lease::LeaseTiming;
 use crate::fleet::model::Policy;
+use crate::fleet::quarantine::QuarantineTiming;
 use crate::fleet::release::ReleaseTiming;
 
 #[derive(Clone, Debug)]
@@ -15,6 +16,7 @@ pub struct Timing {
     pub(crate) lease: LeaseTiming,
     pub(crate) pauses: Pauses,
     pub(crate) release: ReleaseTiming,
+    pub(crate) quarantine: QuarantineTiming,
     pub(crate) request_timeout: Duration,
     /// Of one page of a list: then the API server gives up too (its --request-timeout).
     pub(crate) page_timeout: Duration,
@@ -37,6 +39,7 @@ impl Default for Timing {
                 probe: seconds(1800),
             },
             release: ReleaseTiming::default(),
+            quarantine: QuarantineTiming::default(),
             request_timeout: seconds(15),
             page_timeout: seconds(60),
             debounce: Duration::from_millis(500),
@@ -84,7 +87,12 @@ impl Timing {
                     self.lease.renew_deadline = value * 4 / 5;
                     self.lease.retry = value / 6;
                 }
-                "round" => self.release.round = value,
+                "round" => {
+                    self.release.round = value;
+                    self.quarantine.round = value;
+                }
+                "proof" => self.quarantine.limits.proof = value,
+                "orphan" => self.quarantine.limits.orphan = value,
                 "reread" => self.release.reread = value,
                 "ask" => self.release.ask_again = value,
                 "node-ready" => self.release.limits.node_ready = value,

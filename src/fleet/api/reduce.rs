@@ -17,7 +17,8 @@ use crate::model::assess::truncate;
 use crate::model::echo::is_deceptive;
 
 pub(super) fn node(node: KubeNode) -> Node {
-    let is_unschedulable = node.spec.and_then(|spec| spec.unschedulable) == Some(true);
+    let spec = node.spec.unwrap_or_default();
+    let taints = spec.taints.into_iter().flatten();
     let conditions = node.status.and_then(|status| status.conditions);
     Node {
         uid: node.metadata.uid.unwrap_or_default(),
@@ -30,7 +31,8 @@ pub(super) fn node(node: KubeNode) -> Node {
             .iter()
             .flatten()
             .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
-        is_unschedulable,
+        is_unschedulable: spec.unschedulable == Some(true),
+        taint_keys: taints.map(|taint| taint.key).collect(),
     }
 }
 
@@ -50,6 +52,10 @@ pub(super) fn report(object: DynamicObject) -> Report {
     let challenge = object.data.pointer("/spec/challenge/nonce");
     Report {
         challenge: challenge.and_then(|nonce| Some(nonce.as_str()?.to_owned())),
+        is_quarantined: object
+            .data
+            .pointer("/spec/quarantine")
+            .is_some_and(|it| !it.is_null()),
         // A question of the controller is no word of the node.
         last_write: last_write(&object.metadata, Some(FIELD_MANAGER)),
         uid: object.metadata.uid.unwrap_or_default(),

@@ -141,8 +141,10 @@ impl Api {
     }
 }
 
+pub(super) use read::why;
+
 /// False: the object is gone, or was changed meanwhile.
-fn is_accepted<T>(answer: Result<T, CallError>) -> Result<bool, ApiError> {
+pub(super) fn is_accepted<T>(answer: Result<T, CallError>) -> Result<bool, ApiError> {
     match answer {
         Ok(_) => Ok(true),
         Err(CallError::Kube(kube::Error::Api(status))) if [404, 409].contains(&status.code) => {

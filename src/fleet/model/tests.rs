@@ -22,6 +22,7 @@ fn node(name: &str) -> Node {
         hostname: name.to_owned(),
         is_ready: true,
         is_unschedulable: false,
+        ..Node::default()
     }
 }
 
@@ -98,6 +99,7 @@ fn view(statuses: &[(&str, NodeStorageStatus)]) -> View {
 
 fn report(view: &mut View, name: &str, status: NodeStorageStatus) {
     let report = Report {
+        is_quarantined: false,
         challenge: None,
         uid: format!("report-of-{name}"),
         resource_version: "1".into(),

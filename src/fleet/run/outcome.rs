@@ -67,6 +67,15 @@ impl Owner {
                     Some(Ok(())) | None => self.pace.succeed(),
                 }
             }
+            Done::Quarantine(done) => {
+                match self.with_quarantines(|quarantines, cx| quarantines.finish(done, cx)) {
+                    Some(Err(error)) => {
+                        self.counters.count("quarantine", "error");
+                        self.fail("writing a quarantine", error);
+                    }
+                    Some(Ok(())) | None => self.pace.succeed(),
+                }
+            }
             Done::Report(_, Err(error)) => {
                 self.counters.count("retention", "error");
                 // The next round finds it again.

@@ -287,7 +287,11 @@ impl Api {
         }
     }
 
-    async fn get<K>(&self, objects: &kube::Api<K>, name: &str) -> Reading<Option<K>>
+    pub(in crate::fleet::api) async fn get<K>(
+        &self,
+        objects: &kube::Api<K>,
+        name: &str,
+    ) -> Reading<Option<K>>
     where
         K: Clone + DeserializeOwned + Debug,
     {
@@ -298,7 +302,7 @@ impl Api {
     }
 }
 
-pub(super) fn why(error: CallError) -> String {
+pub(in crate::fleet::api) fn why(error: CallError) -> String {
     message(classify_error(error))
 }
 

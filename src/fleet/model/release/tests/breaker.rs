@@ -25,6 +25,7 @@ impl Fleet {
                 hostname: name.clone(),
                 is_ready: true,
                 is_unschedulable: false,
+                ..Node::default()
             };
             let status = NodeStorageStatus {
                 node_uid: node.uid.clone(),

@@ -66,6 +66,7 @@ pub(crate) fn view() -> View {
             hostname: name.into(),
             is_ready: true,
             is_unschedulable: false,
+            ..Node::default()
         };
         view.nodes.insert(name.into(), node);
         report(&mut view, name, status(name));

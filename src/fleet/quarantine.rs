@@ -1,0 +1,343 @@
+//! The duty `quarantine`: nodes that were away get no new pods until they have proven that nothing
+//! of their deleted pods is left.
+//!
+//! In: the view, which nodes to look at, and what jobs have read of one node. Out: one job after the
+//! other, events. The judgement is in `model::quarantine`; all that must survive a restart stands in
+//! the NodeStorage and the Node.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Taint;
+
+use crate::cluster::node_storage::Quarantine;
+use crate::csi::report::api::ApiError;
+use crate::csi::report::event::regarding_node;
+use crate::fleet::api::Api;
+use crate::fleet::events::Announcement;
+use crate::fleet::model::quarantine::{Memory, NodeReadings, Order, QuarantineLimits, next};
+use crate::fleet::model::{Elapsed, Node, View};
+use crate::fleet::release::Context;
+use crate::model::hash::fnv1a_64;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QuarantineTiming {
+    pub limits: QuarantineLimits,
+    /// From the end of a round to the next one.
+    pub round: Duration,
+    /// A node that is away, and has its list and taint, is read again after this many rounds.
+    pub rounds_away: u32,
+}
+
+impl Default for QuarantineTiming {
+    fn default() -> QuarantineTiming {
+        QuarantineTiming {
+            limits: QuarantineLimits::default(),
+            round: Duration::from_secs(10),
+            rounds_away: 6,
+        }
+    }
+}
+
+/// The versions that a write is meant for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Versions {
+    /// uid and resourceVersion.
+    pub node: (String, String),
+    pub report: (String, String),
+    /// All of the node: they are one list, which is written as a whole.
+    pub taints: Vec<Taint>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Job {
+    Read(String),
+    /// The quarantine of the node's NodeStorage.
+    Write(String, Box<Versions>, Option<Box<Quarantine>>),
+    /// The taints of the node; true: with ours.
+    Taints(String, Box<Versions>, bool),
+}
+
+pub(crate) enum Done {
+    Read(String, Box<(NodeReadings, Versions)>),
+    /// False: the object was changed meanwhile.
+    Written(String, Result<bool, ApiError>),
+    Tainted(String, bool, Result<bool, ApiError>),
+}
+
+impl Job {
+    pub(crate) async fn run(self, api: &Api, key: &str) -> Done {
+        match self {
+            Job::Read(node) => {
+                let read = api.read_quarantine(&node, key).await;
+                Done::Read(node, Box::new(read))
+            }
+            Job::Write(node, versions, quarantine) => {
+                let (uid, version) = &versions.report;
+                let written = api
+                    .write_quarantine(&node, (uid, version), quarantine.as_deref())
+                    .await;
+                Done::Written(node, written)
+            }
+            Job::Taints(node, versions, is_ours) => {
+                let (uid, version) = &versions.node;
+                let written = api
+                    .write_taints(&node, (uid, version), &versions.taints)
+                    .await;
+                Done::Tainted(node, is_ours, written)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    memory: Memory,
+    /// Why it waited last.
+    told: Option<String>,
+    /// Rounds until it is read again.
+    pause: u32,
+}
+
+pub(crate) struct Quarantines {
+    timing: QuarantineTiming,
+    key: String,
+    /// Nodes that were looked at.
+    seen: BTreeMap<String, Seen>,
+    queue: VecDeque<String>,
+    writes: VecDeque<Job>,
+    is_busy: bool,
+    next_round: Elapsed,
+    count: u64,
+    news: Vec<Announcement>,
+}
+
+impl Quarantines {
+    pub(crate) fn new(timing: QuarantineTiming, key: &str) -> Quarantines {
+        Quarantines {
+            timing,
+            key: key.to_owned(),
+            seen: BTreeMap::new(),
+            queue: VecDeque::new(),
+            writes: VecDeque::new(),
+            is_busy: false,
+            next_round: Elapsed::ZERO,
+            count: 0,
+            news: Vec::new(),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub(crate) fn set_leads(&mut self, now: Elapsed) {
+        self.seen.clear();
+        self.queue.clear();
+        self.writes.clear();
+        self.is_busy = false;
+        self.next_round = now;
+        self.news.clear();
+    }
+
+    /// Called after each change of the view. A node that has just been lost is read at once: its
+    /// pods may be deleted from now on.
+    pub(crate) fn observe(&mut self, cx: Context<'_>) {
+        let concerned = self.concerned(cx.view);
+        let is_new = concerned.iter().any(|name| !self.seen.contains_key(*name));
+        if is_new && self.queue.is_empty() {
+            self.next_round = self.next_round.min(cx.now.elapsed);
+        }
+    }
+
+    fn concerned<'v>(&self, view: &'v View) -> BTreeSet<&'v String> {
+        let is_concerned = |name: &String, node: &Node| {
+            let report = view.reports.get(name);
+            !node.is_ready
+                || node.taint_keys.contains(&self.key)
+                || report.is_some_and(|report| report.is_quarantined)
+        };
+        let nodes = view.nodes.iter();
+        nodes
+            .filter(|(name, node)| is_concerned(name, node))
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    /// When there is something to do next. None: a job is under way.
+    pub(crate) fn next_time(&self, now: Elapsed) -> Option<Elapsed> {
+        if self.is_busy {
+            return None;
+        }
+        let is_idle = self.writes.is_empty() && self.queue.is_empty();
+        Some(if is_idle { self.next_round } else { now })
+    }
+
+    /// The next call of the API server. One at a time, by the leader only.
+    pub(crate) fn next_job(&mut self, cx: Context<'_>) -> Option<Job> {
+        if self.is_busy {
+            return None;
+        }
+        let job = self.choose(cx);
+        self.is_busy = job.is_some();
+        job
+    }
+
+    fn choose(&mut self, cx: Context<'_>) -> Option<Job> {
+        if let Some(write) = self.writes.pop_front() {
+            return Some(write);
+        }
+        if self.queue.is_empty() && self.next_round <= cx.now.elapsed {
+            self.begin_round(cx);
+        }
+        self.queue.pop_front().map(Job::Read)
+    }
+
+    fn begin_round(&mut self, cx: Context<'_>) {
+        self.next_round = cx.now.elapsed + self.timing.round;
+        let concerned = self.concerned(cx.view);
+        self.seen.retain(|name, _| concerned.contains(name));
+        for name in concerned {
+            let seen = self.seen.entry(name.clone()).or_default();
+            let is_back = cx.view.nodes.get(name).is_some_and(|node| node.is_ready);
+            seen.pause = if is_back {
+                0
+            } else {
+                seen.pause.saturating_sub(1)
+            };
+            if seen.pause == 0 {
+                self.queue.push_back(name.clone());
+            }
+        }
+    }
+
+    pub(crate) fn finish(&mut self, done: Done, cx: Context<'_>) -> Result<(), ApiError> {
+        self.is_busy = false;
+        match done {
+            Done::Read(node, read) => {
+                let (mut readings, versions) = *read;
+                readings.complete(cx.view);
+                self.decide(&node, &readings, versions, cx);
+                Ok(())
+            }
+            Done::Written(node, written) => self.look_again(node, written),
+            Done::Tainted(node, is_ours, written) => {
+                if let Ok(true) = written {
+                    self.tell_taint(&node, is_ours);
+                }
+                self.look_again(node, written)
+            }
+        }
+    }
+
+    /// One write leads to the next; what was changed meanwhile is read anew.
+    fn look_again(
+        &mut self,
+        node: String,
+        written: Result<bool, ApiError>,
+    ) -> Result<(), ApiError> {
+        if written? {
+            self.queue.push_front(node);
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self, name: &str, readings: &NodeReadings, versions: Versions, cx: Context<'_>) {
+        self.count += 1;
+        let id = self.new_id(name, cx);
+        let seen = self.seen.entry(name.to_owned()).or_default();
+        let order = next(readings, &mut seen.memory, &self.timing.limits, &id, cx.now);
+        let name = name.to_owned();
+        match order {
+            Order::Nothing => seen.told = None,
+            Order::Wait { reason, text } => {
+                let is_away = reason == "NotReady";
+                seen.pause = if is_away { self.timing.rounds_away } else { 0 };
+                if seen.told.as_deref() != Some(reason.as_str()) {
+                    tracing::info!(node = name, reason, text, "a node stays in quarantine");
+                    if !is_away {
+                        let note = format!("no new pods: {reason}: {text}");
+                        self.news.push(Announcement {
+                            regarding: regarding_node(&name),
+                            reason: "NodeUnclean",
+                            note,
+                            is_warning: true,
+                        });
+                    }
+                    seen.told = Some(reason);
+                }
+            }
+            Order::Write(quarantine) => {
+                let pods = quarantine.as_ref().map(|it| it.pod_uids.len());
+                tracing::info!(node = name, pods, "the quarantine of a node changes");
+                let job = Job::Write(name, Box::new(versions), quarantine.map(Box::new));
+                self.writes.push_back(job);
+            }
+            Order::Taint(value) => {
+                let taints = with_taint(&versions.taints, &self.key, Some(&value));
+                let versions = Versions { taints, ..versions };
+                self.writes
+                    .push_back(Job::Taints(name, Box::new(versions), true));
+            }
+            Order::Untaint => {
+                let taints = with_taint(&versions.taints, &self.key, None);
+                let versions = Versions { taints, ..versions };
+                self.writes
+                    .push_back(Job::Taints(name, Box::new(versions), false));
+            }
+        }
+    }
+
+    fn new_id(&self, node: &str, cx: Context<'_>) -> String {
+        let wall = cx.now.wall.as_nanosecond();
+        let text = format!("{node} {wall} {}", self.count);
+        format!("q{:016x}", fnv1a_64(text.bytes()))
+    }
+
+    fn tell_taint(&mut self, node: &str, is_ours: bool) {
+        let (reason, note) = if is_ours {
+            tracing::warn!(node, "a node that was lost gets no new pods");
+            (
+                "NodeQuarantined",
+                format!(
+                    "the node was lost with pods that may be started elsewhere: taint {} until it has proven that nothing of them is left",
+                    self.key
+                ),
+            )
+        } else {
+            tracing::info!(node, "a node is clean");
+            (
+                "NodeClean",
+                format!(
+                    "nothing of deleted pods is left: the taint {} is removed",
+                    self.key
+                ),
+            )
+        };
+        self.news.push(Announcement {
+            regarding: regarding_node(node),
+            reason,
+            note,
+            is_warning: is_ours,
+        });
+    }
+
+    pub(crate) fn take_news(&mut self) -> Vec<Announcement> {
+        std::mem::take(&mut self.news)
+    }
+}
+
+/// All other taints stay as they are.
+fn with_taint(taints: &[Taint], key: &str, value: Option<&str>) -> Vec<Taint> {
+    let others = taints.iter().filter(|taint| taint.key != key).cloned();
+    let ours = value.map(|value| Taint {
+        key: key.to_owned(),
+        value: Some(value.to_owned()),
+        effect: "NoSchedule".to_owned(),
+        time_added: None,
+    });
+    others.chain(ours).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+use super::*;
+use crate::fleet::model::Report;
+use crate::fleet::model::quarantine::{NodeReading, PodReading, ReportReading};
+use crate::fleet::model::release::Now;
+use crate::fleet::model::release::evidence::Reading;
+use crate::fleet::model::release::tests::wall;
+
+const KEY: &str = "diskvitals.io/unclean";
+
+fn at(view: &View, seconds: u64) -> Context<'_> {
+    Context {
+        view,
+        now: Now {
+            elapsed: Duration::from_secs(seconds),
+            wall: wall(0),
+        },
+        lease_left: None,
+    }
+}
+
+fn view(is_ready: bool) -> View {
+    let mut view = View::default();
+    let node = Node {
+        is_ready,
+        ..Node::default()
+    };
+    view.nodes.insert("a".into(), node);
+    view.nodes.insert(
+        "good".into(),
+        Node {
+            is_ready: true,
+            ..Node::default()
+        },
+    );
+    view.reports.insert("a".into(), Report::default());
+    view
+}
+
+fn taint(key: &str) -> Taint {
+    Taint {
+        key: key.into(),
+        effect: "NoExecute".into(),
+        ..Taint::default()
+    }
+}
+
+#[test]
+fn only_a_node_that_is_away_tainted_or_listed_is_read() {
+    let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
+    let away = view(false);
+    let job = quarantines.next_job(at(&away, 0));
+    assert!(matches!(job, Some(Job::Read(name)) if name == "a"));
+    let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
+    let mut back = view(true);
+    assert!(quarantines.next_job(at(&back, 0)).is_none());
+    back.nodes.get_mut("a").expect("a").taint_keys = vec![KEY.into()];
+    assert!(quarantines.next_job(at(&back, 20)).is_some());
+    let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
+    let mut listed = view(true);
+    listed.reports.get_mut("a").expect("a").is_quarantined = true;
+    assert!(quarantines.next_job(at(&listed, 0)).is_some());
+}
+
+#[test]
+fn a_lost_node_is_read_before_its_round() {
+    let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
+    let (good, away) = (view(true), view(false));
+    assert!(quarantines.next_job(at(&good, 0)).is_none());
+    assert_eq!(
+        quarantines.next_time(Elapsed::ZERO),
+        Some(Duration::from_secs(10))
+    );
+    quarantines.observe(at(&away, 1));
+    assert!(quarantines.next_job(at(&away, 1)).is_some());
+}
+
+#[test]
+fn the_list_is_written_and_then_the_taint_beside_those_of_others() {
+    let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
+    let away = view(false);
+    let mut readings = NodeReadings {
+        node: Reading::Read(Some(NodeReading::default())),
+        report: Reading::Read(Some(ReportReading::default())),
+        pods: Reading::Read(vec![PodReading {
+            uid: "u1".into(),
+            is_movable: true,
+            ..PodReading::default()
+        }]),
+    };
+    let versions = Versions {
+        taints: vec![taint("example.com/other"), taint(KEY)],
+        ..Versions::default()
+    };
+    let read = |readings: &NodeReadings| {
+        Done::Read("a".into(), Box::new((readings.clone(), versions.clone())))
+    };
+    assert!(quarantines.next_job(at(&away, 0)).is_some());
+    quarantines
+        .finish(read(&readings), at(&away, 0))
+        .expect("read");
+    let Some(Job::Write(_, _, Some(quarantine))) = quarantines.next_job(at(&away, 0)) else {
+        panic!("a list");
+    };
+    quarantines
+        .finish(Done::Written("a".into(), Ok(true)), at(&away, 0))
+        .expect("written");
+    assert!(matches!(
+        quarantines.next_job(at(&away, 0)),
+        Some(Job::Read(_))
+    ));
+    readings.report = Reading::Read(Some(ReportReading {
+        quarantine: Some(*quarantine.clone()),
+        word: None,
+    }));
+    quarantines
+        .finish(read(&readings), at(&away, 0))
+        .expect("read");
+    let Some(Job::Taints(_, written, true)) = quarantines.next_job(at(&away, 0)) else {
+        panic!("a taint");
+    };
+    let keys: Vec<&str> = written.taints.iter().map(|it| it.key.as_str()).collect();
+    assert_eq!(keys, ["example.com/other", KEY]);
+    assert_eq!(written.taints[1].value.as_ref(), Some(&quarantine.id));
+    assert_eq!(written.taints[1].effect, "NoSchedule");
+    quarantines
+        .finish(Done::Tainted("a".into(), true, Ok(true)), at(&away, 0))
+        .expect("tainted");
+    let told: Vec<&str> = quarantines.take_news().iter().map(|it| it.reason).collect();
+    assert_eq!(told, ["NodeQuarantined"]);
+}
+
+#[test]
+fn a_write_that_is_refused_for_its_version_is_decided_anew_in_the_next_round() {
+    let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
+    let away = view(false);
+    assert!(quarantines.next_job(at(&away, 0)).is_some());
+    quarantines
+        .finish(Done::Written("a".into(), Ok(false)), at(&away, 0))
+        .expect("answered");
+    assert!(quarantines.next_job(at(&away, 1)).is_none());
+    assert!(quarantines.next_job(at(&away, 10)).is_some());
+}
