@@ -29,12 +29,16 @@ mod host_daemon;
 mod hostile;
 #[path = "kubernetes/load.rs"]
 mod load;
+#[path = "kubernetes/nodes.rs"]
+mod nodes;
 #[path = "kubernetes/notify.rs"]
 mod notify;
 #[path = "kubernetes/other_driver.rs"]
 mod other_driver;
 #[path = "kubernetes/reporter.rs"]
 mod reporter;
+#[path = "kubernetes/two_nodes.rs"]
+mod two_nodes;
 #[path = "kubernetes/versions.rs"]
 mod versions;
 #[path = "kubernetes/volumes.rs"]

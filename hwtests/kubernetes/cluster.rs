@@ -62,9 +62,13 @@ pub fn output(mut command: Command, input: &str) -> Output {
     child.wait_with_output().expect("its end")
 }
 
+pub fn kubectl_program() -> PathBuf {
+    variable("DISKVITALS_LAB_KUBECTL")
+}
+
 /// Its output, or its error output.
 pub fn try_kubectl(arguments: &[&str], input: &str) -> Result<String, String> {
-    let mut kubectl = command(variable("DISKVITALS_LAB_KUBECTL"));
+    let mut kubectl = command(kubectl_program());
     kubectl.args(arguments);
     let output = output(kubectl, input);
     let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -162,15 +166,25 @@ pub fn pause(time: Duration) {
 
 /// Restarts the kubelet with the given options, such as `--gates` (hwtests/kubernetes/cluster).
 pub fn restart_kubelet(arguments: &[&str]) {
+    lab(&[&["kubelet"], arguments].concat());
+}
+
+/// A command of hwtests/kubernetes/cluster; its output.
+pub fn lab(arguments: &[&str]) -> String {
+    try_lab(arguments).unwrap_or_else(|error| panic!("cluster {}: {error}", arguments.join(" ")))
+}
+
+pub fn try_lab(arguments: &[&str]) -> Result<String, String> {
     let mut cluster =
         command(Path::new(env!("CARGO_MANIFEST_DIR")).join("hwtests/kubernetes/cluster"));
-    cluster.arg("kubelet").args(arguments);
+    cluster.args(arguments);
     let output = output(cluster, "");
-    assert!(
-        output.status.success(),
-        "the kubelet {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        Ok(text)
+    } else {
+        Err(format!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+    }
 }
 
 /// A program outside of the cluster; it ends with the test.

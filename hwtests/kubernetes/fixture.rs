@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::claims::{As, DRIVER, claim, is_registered, is_running, pod};
 use crate::cluster::{self, SOON, TIME_LIMIT, apply, kubectl, try_kubectl, until};
 use crate::fake_disks::{self, FakeDisks};
+use crate::nodes::{OtherNode, hide_from_first_node};
 use crate::smartctl::Smartctl;
 use crate::support::tools::{mount_device, run};
 use crate::support::{Disk, FuseServer, Testbed};
@@ -146,6 +147,13 @@ impl Fixture {
         (disk, self.served.len() - 1)
     }
 
+    /// A disk with ext4, which counts as a drive.
+    pub fn plain_disk(&mut self, name: &str, mib: u64) -> Disk {
+        let disk = self.testbed.attach(&self.formatted(name, mib));
+        self.admitted.push(disk.name().to_owned());
+        disk
+    }
+
     pub fn served(&self, number: usize) -> &FuseServer {
         &self.served[number]
     }
@@ -190,6 +198,18 @@ impl Fixture {
     pub fn pool_on(&mut self, disk: &Disk) {
         self.pooled = true;
         mount_device(&disk.device, "ext4", &self.testbed.path("pool"), "");
+    }
+
+    /// Puts the pool of another node on this disk: the disk is not seen by this node, and not
+    /// `others` by that one.
+    pub fn pool_of(&mut self, node: &OtherNode, disk: &Disk, others: &[&str]) {
+        self.pooled = true;
+        let folders = ["pool", "static", "smart"].map(|name| self.testbed.path(name));
+        node.create_folders(&folders[..2]);
+        node.copy_folder(&folders[2]);
+        node.mount_at_boot(&disk.device, &folders[0]);
+        node.hide(others);
+        hide_from_first_node(disk.name());
     }
 
     /// With the daemon's own intervals, for figures.
@@ -244,9 +264,21 @@ impl Fixture {
         std::fs::write(&values, all.to_string()).expect("the values");
         let manifest = render_chart(&values, &self.testbed.path("helm"));
         create_namespace();
-        try_kubectl(&["-n", NAMESPACE, "apply", "-f", "-"], &manifest)
+        try_kubectl(&[&self.kubeconfig(), "apply", "-f", "-"], &manifest)
             .unwrap_or_else(|error| panic!("{error}"));
         self.manifest = Some(manifest);
+    }
+
+    /// With the chart's namespace as the default: `-n` would refuse objects of others.
+    fn kubeconfig(&self) -> String {
+        let admin = std::fs::read_to_string(cluster::run().join("pki/admin.kubeconfig"))
+            .expect("the administrator's");
+        let context = "context: {cluster: lab, ";
+        assert!(admin.contains(context), "{admin}");
+        let file = self.testbed.path("chart.kubeconfig");
+        let with_namespace = format!("{context}namespace: {NAMESPACE}, ");
+        std::fs::write(&file, admin.replace(context, &with_namespace)).expect("a file");
+        format!("--kubeconfig={}", file.display())
     }
 
     pub fn is_ready(&self) {
@@ -324,7 +356,7 @@ impl Fixture {
         }
         let time = format!("--timeout={}s", TIME_LIMIT.as_secs());
         let mut wrong = Vec::new();
-        for kind in ["pod", "pvc", "pv"] {
+        for kind in ["statefulset", "pod", "pvc", "pv"] {
             wrong.extend(try_kubectl(&["delete", kind, "--all", "--wait=true", &time], "").err());
         }
         wrong.extend(self.try_remove_chart().err());
@@ -349,8 +381,7 @@ impl Fixture {
         let time = format!("--timeout={}s", TIME_LIMIT.as_secs());
         let deleted = try_kubectl(
             &[
-                "-n",
-                NAMESPACE,
+                &self.kubeconfig(),
                 "delete",
                 "--ignore-not-found",
                 "--wait=true",
@@ -376,6 +407,8 @@ impl Fixture {
             &["get", "pods,pvc,pv,csinodes", "-A", "-o", "wide"][..],
             &["get", "events", "-A", "--sort-by=.lastTimestamp"],
             &["describe", "pods", "-A"],
+            // Not every scenario has these kinds.
+            &["get", "stp,sta,nst", "-A", "-o", "yaml"],
             &[
                 "-n",
                 NAMESPACE,

@@ -9,11 +9,21 @@ OLDER=1.36.3
 # Short, because unix sockets lie below it (107 bytes).
 LAB=${DISKVITALS_KUBERNETES_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/diskvitals-lab}
 RUN=$LAB/run
+# The same path on each node: the chart has one value for all. Each node has its own directory there.
 KUBELET_ROOT=$RUN/kubelet
-CONTAINERD=$RUN/containerd.sock
-CGROUP=diskvitals-lab
-# An address as its name: the kubelet then takes the loopback's as its own, which it refuses as --node-ip.
-NODE=127.0.0.1
+# Of the control plane and of node 1, where every other node finds it; 192.0.2.0/24 is for examples, and leaves the lab nowhere.
+API_ADDRESS=192.0.2.1
+# Which node this is: 1 has the control plane and the tests. `cluster node` starts the others.
+NUMBER=${DISKVITALS_LAB_NODE:-1}
+if [ "$NUMBER" = 1 ]; then
+    AT=$RUN SUFFIX='' CGROUP=diskvitals-lab API_HOST=127.0.0.1
+    # An address as its name: the kubelet then takes the loopback's as its own, which it refuses as --node-ip.
+    NODE=127.0.0.1 ADDRESS=127.0.0.1
+else
+    AT=$RUN/node-$NUMBER SUFFIX=-$NUMBER CGROUP=diskvitals-lab-$NUMBER API_HOST=$API_ADDRESS
+    NODE=node-$NUMBER ADDRESS=192.0.2.$NUMBER
+fi
+CONTAINERD=$AT/containerd.sock
 
 API_PORT=26443
 ETCD_PORT=22379
@@ -23,7 +33,7 @@ KUBELET_HEALTH_PORT=20248
 MANAGER_PORT=20257
 SCHEDULER_PORT=20259
 
-export KUBECONFIG=$RUN/pki/admin.kubeconfig
+export KUBECONFIG=$RUN/pki/admin$SUFFIX.kubeconfig
 kubectl() { "$LAB/$RELEASE/kubectl" "$@"; }
 ctr() { command ctr --address "$CONTAINERD" --namespace k8s.io "$@"; }
 

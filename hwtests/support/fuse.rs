@@ -28,6 +28,9 @@ pub enum Mode {
     Pass,
     /// Every request for content is answered with EIO.
     Fail,
+    /// With ENODEV: a loop device over the file then fails as a disk does that is gone (`device offline
+    /// error` in the kernel log).
+    Gone,
     /// The next request, and all after it, are not answered.
     Hang,
 }
@@ -106,10 +109,10 @@ impl Switch {
                 *mode == Mode::Hang
             })
             .expect("the mode");
-        if *mode == Mode::Fail {
-            Err(Errno::EIO)
-        } else {
-            Ok(())
+        match *mode {
+            Mode::Fail => Err(Errno::EIO),
+            Mode::Gone => Err(Errno::ENODEV),
+            Mode::Pass | Mode::Hang => Ok(()),
         }
     }
 
