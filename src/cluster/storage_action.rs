@@ -34,6 +34,10 @@ pub const STUCK: &str = "Stuck";
 /// Condition: the action ended without having deleted anything.
 pub const ABORTED: &str = "Aborted";
 
+/// Reason of the condition of the next step where every gate is free and the approval is valid: a
+/// person goes on.
+pub const NOT_CARRIED_OUT: &str = "NotCarriedOut";
+
 /// What is to be done, to which objects, and why. Immutable, except for the approval.
 #[allow(
     clippy::duplicated_attributes,

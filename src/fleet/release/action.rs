@@ -21,9 +21,6 @@ use crate::model::assess::truncate;
 const MAX_FINISHED: usize = 200;
 const KEEP_FINISHED: SignedDuration = SignedDuration::from_hours(90 * 24);
 
-/// Reason of the condition of the next step where every gate is free and the approval is valid: a
-/// person goes on.
-pub(crate) const NOT_CARRIED_OUT: &str = "NotCarriedOut";
 /// The step after the object was created.
 pub(crate) const PROPOSED: &str = "Proposed";
 

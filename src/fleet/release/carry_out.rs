@@ -8,12 +8,11 @@ use jiff::Timestamp;
 
 use crate::cluster::gate::Gate;
 use crate::cluster::storage_action::{
-    ABORTED, CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED, REPLACED, STUCK, StorageActionStatus,
+    ABORTED, CLAIM_DELETED, CONFIRMED, NOT_CARRIED_OUT, POD_EVICTED, PREPARED, REPLACED, STUCK,
+    StorageActionStatus,
 };
 use crate::fleet::model::release::steps::{Act, EVICTED_AGAIN, Progress, REFUSED, Step};
-use crate::fleet::release::action::{
-    ActionObject, NOT_CARRIED_OUT, add_step, commands, set_condition, set_waiting,
-};
+use crate::fleet::release::action::{ActionObject, add_step, commands, set_condition, set_waiting};
 use crate::fleet::release::challenge::Outcome;
 use crate::fleet::release::{Context, Engine, Job};
 

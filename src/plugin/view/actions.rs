@@ -8,16 +8,13 @@ use serde::Serialize;
 
 use crate::cluster::gate::Gate;
 use crate::cluster::storage_action::{
-    ABORTED, APPROVAL_LIFETIME, Approval, CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED,
-    REPLACED, STUCK, StorageActionSpec, StorageActionStatus, present_evidence,
+    ABORTED, APPROVAL_LIFETIME, Approval, CLAIM_DELETED, CONFIRMED, NOT_CARRIED_OUT, POD_EVICTED,
+    PREPARED, REPLACED, STUCK, StorageActionSpec, StorageActionStatus, present_evidence,
 };
 use crate::cluster::storage_policy::BREAKER_OPEN;
 use crate::plugin::objects::actions::{ActionRecord, Meta, PolicyRecord};
 use crate::plugin::view::claims::ClaimRow;
 use crate::plugin::view::{Gap, Read};
-
-/// Reason of the condition of the next step where the controller does not carry actions out.
-const NOT_CARRIED_OUT: &str = "NotCarriedOut";
 
 /// What the controller carries out, in order.
 const STEP_CONDITIONS: [&str; 5] = [CONFIRMED, PREPARED, CLAIM_DELETED, POD_EVICTED, REPLACED];

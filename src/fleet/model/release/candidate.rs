@@ -92,8 +92,11 @@ impl Candidate {
             "not known to be inaccessible"
         };
         format!(
-            "volume {} of claim {}/{} is {state}, and has no redundancy: {}",
-            self.volume, self.claim.namespace, self.claim.name, !self.is_redundant
+            "volume {} of claim {}/{} is {state}, and has {} redundancy",
+            self.volume,
+            self.claim.namespace,
+            self.claim.name,
+            if self.is_redundant { "some" } else { "no" }
         )
     }
 }

@@ -263,20 +263,24 @@ fn own_volume<'a>(
 
 /// What the action did is undone first.
 fn abort(action: &ActionState, progress: &Progress, gate: Option<Gate>, text: String) -> Step {
-    match own_volume(action, progress) {
-        Err(why) => Step::wait(format!("the volume could not be read: {why}")),
-        Ok(Some(volume)) if volume.kept_by.as_ref() == Some(&action.full_name()) => {
-            Step::Act(Act::RestoreVolume {
-                resource_version: volume.resource_version.clone(),
-                // Without the note of the policy of before, keeping is the safe one.
-                policy: volume
-                    .previous_policy
-                    .clone()
-                    .unwrap_or_else(|| volume.reclaim_policy.clone()),
-            })
-        }
-        Ok(_) => Step::MarkAborted { gate, text },
-    }
+    let volume = match own_volume(action, progress) {
+        Err(why) => return Step::wait(format!("the volume could not be read: {why}")),
+        Ok(volume) => volume.filter(|it| it.kept_by.as_ref() == Some(&action.full_name())),
+    };
+    let Some(volume) = volume else {
+        return Step::MarkAborted { gate, text };
+    };
+    let is_claim_there = match progress.claim.as_ref() {
+        Err(why) => return Step::wait(format!("the claim could not be read: {why}")),
+        Ok(claim) => !is_deleted(claim.as_ref(), &action.spec.claim.uid),
+    };
+    // Without its claim, a volume whose policy becomes Delete is wiped. Without the note of the
+    // policy of before, keeping is the safe one.
+    let before = volume.previous_policy.as_ref().filter(|_| is_claim_there);
+    Step::Act(Act::RestoreVolume {
+        resource_version: volume.resource_version.clone(),
+        policy: before.unwrap_or(&volume.reclaim_policy).clone(),
+    })
 }
 
 /// Whether a new pod is Ready with a new claim on another volume.

@@ -9,7 +9,7 @@ fn people_read_which_drive_which_volume_and_what_would_take_over() {
     let world = World::unproposed();
     insta::assert_snapshot!(lines(&candidate(), &world.evidence).join("\n"), @r"
     node a reports DriveOffline of drive naa.5000c500a1b2c3d4 (model M, serial S, slot 3) since 2027-01-15T07:10:00Z
-    volume pv1 of claim shop/data-db-1 is inaccessible, and has no redundancy: true
+    volume pv1 of claim shop/data-db-1 is inaccessible, and has no redundancy
     pod db-1 on node a is not Ready
     StatefulSet db wants 3 replicas and declares rejoins about empty members
     other members of app.kubernetes.io/instance=db that are Ready on good drives: db-0, db-2

@@ -313,6 +313,30 @@ fn a_contradiction_before_the_deletion_puts_the_volume_back_and_ends_the_action(
     assert_eq!(run.next(), Step::Nothing);
 }
 
+/// Its reclaim policy must not become Delete again: that would wipe it.
+#[test]
+fn a_volume_whose_claim_somebody_deleted_meanwhile_stays_kept() {
+    for claim in [None, Some("other")] {
+        let mut run = Run::with(&[CONFIRMED]);
+        run.keep_volume();
+        run.progress.claim = Reading::Read(claim.map(|uid| ClaimProgress {
+            uid: uid.into(),
+            ..ClaimProgress::default()
+        }));
+        run.world.evidence.claim = Reading::Read(None);
+        let kept = Step::Act(Act::RestoreVolume {
+            resource_version: "1".into(),
+            policy: "Retain".into(),
+        });
+        assert_eq!(run.next(), kept);
+        run.apply(&kept);
+        assert!(matches!(run.next(), Step::MarkAborted { .. }));
+        run.keep_volume();
+        run.progress.claim = Reading::default();
+        assert!(matches!(run.next(), Step::Wait { gate: None, .. }));
+    }
+}
+
 #[test]
 fn a_rejection_ends_an_action_in_any_case() {
     let mut run = Run::new();
