@@ -412,20 +412,24 @@ async fn large_cluster() {
     drop((fleet, kwok));
 
     let selected = ListParams::default().labels("type=kwok");
-    claims
-        .delete_collection(&DeleteParams::default(), &selected)
-        .await
-        .expect("claims");
-    volumes
-        .delete_collection(&DeleteParams::default(), &selected)
-        .await
-        .expect("volumes");
-    all_nodes
-        .delete_collection(&DeleteParams::default(), &selected)
-        .await
-        .expect("nodes");
-    storages
-        .delete_collection(&DeleteParams::default(), &ListParams::default())
-        .await
-        .expect("objects");
+    delete_all(&claims, &selected).await;
+    delete_all(&volumes, &selected).await;
+    delete_all(&all_nodes, &selected).await;
+    delete_all(&storages, &ListParams::default()).await;
+}
+
+/// The API server gives one call a minute: of 50,000 objects it then leaves some.
+async fn delete_all<K>(objects: &Api<K>, selected: &ListParams)
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    for _ in 0..10 {
+        let parameters = DeleteParams::default();
+        match objects.delete_collection(&parameters, selected).await {
+            Ok(_) => return,
+            Err(kube::Error::Api(status)) if [500, 504].contains(&status.code) => {}
+            Err(error) => panic!("deleting a collection: {error}"),
+        }
+    }
+    panic!("a collection is not deleted in ten minutes");
 }
