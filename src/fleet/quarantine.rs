@@ -51,7 +51,8 @@ pub(crate) struct Versions {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Job {
-    Read(String),
+    /// The node, and the key of our taint.
+    Read(String, String),
     /// The quarantine of the node's NodeStorage.
     Write(String, Box<Versions>, Option<Box<Quarantine>>),
     /// The taints of the node; true: with ours.
@@ -66,10 +67,10 @@ pub(crate) enum Done {
 }
 
 impl Job {
-    pub(crate) async fn run(self, api: &Api, key: &str) -> Done {
+    pub(crate) async fn run(self, api: &Api) -> Done {
         match self {
-            Job::Read(node) => {
-                let read = api.read_quarantine(&node, key).await;
+            Job::Read(node, key) => {
+                let read = api.read_quarantine(&node, &key).await;
                 Done::Read(node, Box::new(read))
             }
             Job::Write(node, versions, quarantine) => {
@@ -125,10 +126,6 @@ impl Quarantines {
             count: 0,
             news: Vec::new(),
         }
-    }
-
-    pub(crate) fn key(&self) -> &str {
-        &self.key
     }
 
     pub(crate) fn set_leads(&mut self, now: Elapsed) {
@@ -190,7 +187,8 @@ impl Quarantines {
         if self.queue.is_empty() && self.next_round <= cx.now.elapsed {
             self.begin_round(cx);
         }
-        self.queue.pop_front().map(Job::Read)
+        let node = self.queue.pop_front()?;
+        Some(Job::Read(node, self.key.clone()))
     }
 
     fn begin_round(&mut self, cx: Context<'_>) {

@@ -414,7 +414,7 @@ impl Engine {
         self.round = Round::Subjects(subjects);
     }
 
-    fn take_readings(&mut self, readings: Readings, cx: Context<'_>) {
+    fn take_readings(&mut self, mut readings: Readings, cx: Context<'_>) {
         let Some(subject) = self.reading.take() else {
             return;
         };
@@ -426,7 +426,7 @@ impl Engine {
             },
         };
         let actions = self.actions.as_ref().map_or(&[][..], Vec::as_slice);
-        let present = readings.action.clone();
+        let present = std::mem::take(&mut readings.action);
         let (evidence, progress) = readings.complete(&claim, cx.view, actions);
         match subject {
             Subject::Action(listed) => match present {

@@ -298,28 +298,20 @@ impl Owner {
         self.shared = shared;
     }
 
-    /// What the duty has to say is published by the leader only.
     fn with_release<T>(&mut self, act: impl FnOnce(&mut Engine, Context<'_>) -> T) -> Option<T> {
-        let now = Now {
-            elapsed: self.now(),
-            wall: clock::wall_now(),
-        };
-        let lease_left = self
-            .leads_until
-            .map(|until| until.saturating_duration_since(Instant::now()));
+        let (now, lease_left) = self.moment();
         let release = self.release.as_mut()?;
-        let context = Context {
-            view: &self.view,
-            now,
-            lease_left: lease_left.filter(|_| self.leads),
-        };
-        let outcome = act(release, context);
+        let view = &self.view;
+        let outcome = act(
+            release,
+            Context {
+                view,
+                now,
+                lease_left,
+            },
+        );
         let news = release.take_news();
-        if self.leads {
-            for announcement in news {
-                self.announce(announcement);
-            }
-        }
+        self.announce_all(news);
         Some(outcome)
     }
 
@@ -327,24 +319,40 @@ impl Owner {
         &mut self,
         act: impl FnOnce(&mut Quarantines, Context<'_>) -> T,
     ) -> Option<T> {
+        let (now, lease_left) = self.moment();
+        let quarantines = self.quarantines.as_mut()?;
+        let view = &self.view;
+        let outcome = act(
+            quarantines,
+            Context {
+                view,
+                now,
+                lease_left,
+            },
+        );
+        let news = quarantines.take_news();
+        self.announce_all(news);
+        Some(outcome)
+    }
+
+    /// The time of a decision, and how much longer this process leads.
+    fn moment(&self) -> (Now, Option<Duration>) {
         let now = Now {
             elapsed: self.now(),
             wall: clock::wall_now(),
         };
-        let quarantines = self.quarantines.as_mut()?;
-        let context = Context {
-            view: &self.view,
-            now,
-            lease_left: None,
-        };
-        let outcome = act(quarantines, context);
-        let news = quarantines.take_news();
+        let until = self.leads_until.filter(|_| self.leads);
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        (now, left)
+    }
+
+    /// What a duty has to say is published by the leader only.
+    fn announce_all(&mut self, news: Vec<Announcement>) {
         if self.leads {
             for announcement in news {
                 self.announce(announcement);
             }
         }
-        Some(outcome)
     }
 
     fn announce(&mut self, announcement: Announcement) {
@@ -387,11 +395,8 @@ impl Owner {
             return true;
         }
         if let Some(job) = self.with_quarantines(Quarantines::next_job).flatten() {
-            let key = self.quarantines.as_ref().map(|it| it.key().to_owned());
-            self.jobs.spawn(async move {
-                let key = key.unwrap_or_default();
-                Done::Quarantine(job.run(&api, &key).await)
-            });
+            self.jobs
+                .spawn(async move { Done::Quarantine(job.run(&api).await) });
             return true;
         }
         if let Some(report) = self.expired.pop_front() {

@@ -49,7 +49,7 @@ fn only_a_node_that_is_away_tainted_or_listed_is_read() {
     let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
     let away = view(false);
     let job = quarantines.next_job(at(&away, 0));
-    assert!(matches!(job, Some(Job::Read(name)) if name == "a"));
+    assert!(matches!(job, Some(Job::Read(name, _)) if name == "a"));
     let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
     let mut back = view(true);
     assert!(quarantines.next_job(at(&back, 0)).is_none());
@@ -106,7 +106,7 @@ fn the_list_is_written_and_then_the_taint_beside_those_of_others() {
         .expect("written");
     assert!(matches!(
         quarantines.next_job(at(&away, 0)),
-        Some(Job::Read(_))
+        Some(Job::Read(..))
     ));
     readings.report = Reading::Read(Some(ReportReading {
         quarantine: Some(*quarantine.clone()),

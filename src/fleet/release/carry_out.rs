@@ -55,38 +55,34 @@ impl Engine {
                 self.set_not_carried_out(action, &mut status, None, cx);
             }
             Step::MarkStuck(text) => {
-                self.set_done(&mut status, STUCK, &text, wall);
+                set_done(&mut status, STUCK, &text, wall);
                 self.announce_stuck(action, &text);
             }
             Step::MarkConfirmed => {
                 let text = "the node and every gate confirm it: it is carried out";
-                self.set_done(&mut status, CONFIRMED, text, wall);
-                self.announce_step(action, CONFIRMED, text);
+                self.set_step_done(action, &mut status, CONFIRMED, text, wall);
             }
             Step::MarkPrepared => {
                 let volume = &action.spec.persistent_volume.name;
                 let text = format!("volume {volume} is kept: its reclaim policy is Retain");
-                self.set_done(&mut status, PREPARED, &text, wall);
-                self.announce_step(action, PREPARED, &text);
+                self.set_step_done(action, &mut status, PREPARED, &text, wall);
             }
             Step::MarkClaimDeleted => {
                 let claim = &action.spec.claim.name;
                 let text = format!("claim {claim} is deleted; from here on nothing is undone");
-                self.set_done(&mut status, CLAIM_DELETED, &text, wall);
-                self.announce_step(action, CLAIM_DELETED, &text);
+                self.set_step_done(action, &mut status, CLAIM_DELETED, &text, wall);
             }
             Step::MarkPodEvicted => {
                 let pod = &action.spec.pod.name;
                 let text = format!("pod {pod} is evicted");
-                self.set_done(&mut status, POD_EVICTED, &text, wall);
-                self.announce_step(action, POD_EVICTED, &text);
+                self.set_step_done(action, &mut status, POD_EVICTED, &text, wall);
             }
             Step::MarkReplaced => {
                 let text = replaced_text(action, progress);
                 if status.has(STUCK) {
                     set_condition(&mut status.conditions, STUCK, false, REPLACED, "", wall);
                 }
-                self.set_done(&mut status, REPLACED, &text, wall);
+                set_done(&mut status, REPLACED, &text, wall);
                 self.announce_replaced(action, progress, &text);
             }
         }
@@ -103,17 +99,16 @@ impl Engine {
         }
     }
 
-    /// A step is done: the condition of its name is True.
-    fn set_done(&self, status: &mut StorageActionStatus, step: &str, text: &str, wall: Timestamp) {
-        set_condition(&mut status.conditions, step, true, step, text, wall);
-        step.clone_into(&mut status.step);
-        status.blocked_by.clear();
-        let line = if step == STUCK {
-            format!("stuck: {text}")
-        } else {
-            text.to_owned()
-        };
-        add_step(status, &line, wall);
+    fn set_step_done(
+        &mut self,
+        action: &ActionObject,
+        status: &mut StorageActionStatus,
+        step: &str,
+        text: &str,
+        wall: Timestamp,
+    ) {
+        set_done(status, step, text, wall);
+        self.announce_step(action, step, text);
     }
 
     fn set_aborted(
@@ -247,6 +242,19 @@ impl Engine {
             self.writes.push_back(job);
         }
     }
+}
+
+/// A step is done: the condition of its name is True.
+fn set_done(status: &mut StorageActionStatus, step: &str, text: &str, wall: Timestamp) {
+    set_condition(&mut status.conditions, step, true, step, text, wall);
+    step.clone_into(&mut status.step);
+    status.blocked_by.clear();
+    let line = if step == STUCK {
+        format!("stuck: {text}")
+    } else {
+        text.to_owned()
+    };
+    add_step(status, &line, wall);
 }
 
 fn replaced_text(action: &ActionObject, progress: &Progress) -> String {
