@@ -70,6 +70,9 @@ const CURSOR_RECORDS: u64 = 1000;
 const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Minimum time between two log messages about overruns of the ring buffer.
 const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// The source is limited for this long after records were lost, and then again reads everything there is: what the gap held
+/// stays unknown, but it lies in the past, and no reading of today depends on it.
+const LOSS_PERIOD: Duration = Duration::from_secs(10 * 60);
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
@@ -356,6 +359,7 @@ impl Reader {
             last_batch_had_events: false,
             loss_reported: 0,
             loss_reported_at: None,
+            loss_is_past: false,
             junk_logged: false,
             cursor_ahead: false,
         }
@@ -474,6 +478,7 @@ impl Reader {
         {
             session.loss_reported = lost;
             session.loss_reported_at = Some(Instant::now());
+            session.loss_is_past = false;
             if lost > session.lost_before
                 && self
                     .loss_logged
@@ -487,11 +492,19 @@ impl Reader {
             if lost > session.lost_before {
                 self.loss_logged = Some(Instant::now());
             }
-            let missing = format!(
-                "{}; {lost} records since the boot were overwritten before they could be read",
-                status_text(&session.status)
-            );
-            self.report_status(SourceStatus::Limited(missing)).await?;
+            self.report_status(SourceStatus::Limited(session.text_with_losses()))
+                .await?;
+        } else if session
+            .loss_ends_at()
+            .is_some_and(|end| Instant::now() >= end)
+        {
+            session.loss_is_past = true;
+            let text = session.text_with_losses();
+            self.report_status(match session.status {
+                SourceStatus::Active(_) => SourceStatus::Active(text),
+                _ => SourceStatus::Limited(text),
+            })
+            .await?;
         }
         let (unreadable, dropped) = (session.batcher.unreadable, session.decoder.dropped());
         if unreadable + dropped > 0 && !session.junk_logged {

@@ -11,8 +11,8 @@ use crate::source::kmsg::batcher::Batcher;
 use crate::source::kmsg::decoder::Decoder;
 use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
 use crate::source::kmsg::{
-    CONTINUATION_TIMEOUT, CURSOR_INTERVAL, CURSOR_RECORDS, JOURNAL_IDLE_TIMEOUT,
-    LOSS_REPORT_INTERVAL, MAX_BUFFER, READ_WINDOW,
+    CONTINUATION_TIMEOUT, CURSOR_INTERVAL, CURSOR_RECORDS, JOURNAL_IDLE_TIMEOUT, LOSS_PERIOD,
+    LOSS_REPORT_INTERVAL, MAX_BUFFER, READ_WINDOW, status_text,
 };
 
 pub(crate) struct Session {
@@ -31,6 +31,8 @@ pub(crate) struct Session {
     pub lost_before: u64,
     pub loss_reported: u64,
     pub loss_reported_at: Option<Instant>,
+    /// The last loss no longer limits the source.
+    pub loss_is_past: bool,
     pub junk_logged: bool,
     pub cursor_ahead: bool,
 }
@@ -125,6 +127,23 @@ impl Session {
             .loss_reported_at
             .filter(|_| self.batcher.lost > self.loss_reported)
             .map(|at| at + LOSS_REPORT_INTERVAL);
-        [waiting, quiet, cursor, loss].into_iter().flatten().min()
+        [waiting, quiet, cursor, loss, self.loss_ends_at()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// When the reported loss no longer limits the source.
+    pub(crate) fn loss_ends_at(&self) -> Option<Instant> {
+        let reported = self.loss_reported_at.filter(|_| !self.loss_is_past);
+        reported.map(|at| at + LOSS_PERIOD)
+    }
+
+    pub(crate) fn text_with_losses(&self) -> String {
+        format!(
+            "{}; {} records since the boot were overwritten before they could be read",
+            status_text(&self.status),
+            self.loss_reported
+        )
     }
 }

@@ -193,6 +193,12 @@ impl Running {
         }
     }
 
+    /// The status that follows the batch with the record `seq`.
+    async fn status_after(&mut self, seq: u64) -> SourceStatus {
+        self.until(seq).await;
+        self.status().await
+    }
+
     async fn batch(&mut self) -> Batch {
         loop {
             if let SourceUpdate::KernelLog(batch) = self.next().await {
@@ -330,6 +336,45 @@ async fn a_gap_in_sequence_numbers_is_reported_as_a_loss() {
         status,
         SourceStatus::Limited("/dev/kmsg, a pipe; 38 records since the boot were overwritten before they could be read".into())
     );
+}
+
+#[tokio::test]
+async fn a_loss_limits_the_source_for_ten_minutes_and_is_then_only_mentioned() {
+    let host = Host::new().fifo();
+    let mut running = host.start();
+    running.batch().await;
+    let mut writer = host.writer();
+    writer
+        .write_all(format!("{}{}", failure(1, "sda"), failure(40, "sda")).as_bytes())
+        .expect("written");
+    assert!(matches!(
+        running.status_after(40).await,
+        SourceStatus::Limited(_)
+    ));
+    let past = |lost| {
+        SourceStatus::Active(format!(
+            "/dev/kmsg, a pipe; {lost} records since the boot were overwritten before they could be read"
+        ))
+    };
+    pass(LOSS_PERIOD).await;
+    assert_eq!(running.status().await, past(38));
+    // Another loss begins anew.
+    writer
+        .write_all(failure(43, "sda").as_bytes())
+        .expect("written");
+    assert!(matches!(
+        running.status_after(43).await,
+        SourceStatus::Limited(_)
+    ));
+    pass(LOSS_PERIOD).await;
+    assert_eq!(running.status().await, past(40));
+}
+
+/// Lets time pass for the reader.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
 }
 
 #[tokio::test]
