@@ -201,7 +201,7 @@ gates! {
         "The node has not answered the controller's challenge of this step.",
         "Look at the daemon and the reporter of the node.";
     NotSettled, Confirm, Hold,
-        "The daemon of the node does not know its whole state yet, or does not read the inventory or the kernel log.",
+        "The daemon of the node does not know its whole state yet, does not read the inventory or the kernel log, or lost records of the log within the last ten minutes.",
         "Wait, or look at the daemon's log.";
     OneWitness, Confirm, Hold,
         "Fewer than two kinds of witness say that the drive has failed: a record of the kernel log, and a scan or probe of now.",
