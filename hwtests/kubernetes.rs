@@ -15,6 +15,8 @@ mod chart;
 mod claims;
 #[path = "kubernetes/cluster.rs"]
 mod cluster;
+#[path = "kubernetes/controller.rs"]
+mod controller;
 #[path = "kubernetes/cordon.rs"]
 mod cordon;
 #[path = "kubernetes/fake_disks.rs"]
@@ -35,8 +37,14 @@ mod nodes;
 mod notify;
 #[path = "kubernetes/other_driver.rs"]
 mod other_driver;
+#[path = "kubernetes/release.rs"]
+mod release;
 #[path = "kubernetes/reporter.rs"]
 mod reporter;
+#[path = "kubernetes/returned.rs"]
+mod returned;
+#[path = "kubernetes/transcript.rs"]
+mod transcript;
 #[path = "kubernetes/two_nodes.rs"]
 mod two_nodes;
 #[path = "kubernetes/versions.rs"]

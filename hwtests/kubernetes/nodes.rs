@@ -67,6 +67,11 @@ impl OtherNode {
         self.lab("hide", devices);
     }
 
+    /// Its sysfs lists them again.
+    pub fn show(&self, devices: &[&str]) {
+        self.lab("show", devices);
+    }
+
     fn folder(&self) -> PathBuf {
         run().join(self.name())
     }

@@ -1,0 +1,40 @@
+//! The controller beside the cluster, with the rights that the chart gives it and durations of
+//! seconds (feature `hwtests`): the program in the image has no such switch.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{self, HostProgram, command, kubectl};
+use crate::fixture::{Fixture, NAMESPACE};
+
+/// The controller's rights and admission policies, and no controller: the tests start their own.
+pub fn values(duties: &[&str]) -> Value {
+    json!({"enabled": true, "replicas": 0, "duties": duties})
+}
+
+/// As its account in the chart. `timing`: DISKVITALS_FLEET_TIMING.
+pub fn start(fixture: &Fixture, timing: &str, arguments: &[&str]) -> HostProgram {
+    let token = kubectl(&[
+        "-n",
+        NAMESPACE,
+        "create",
+        "token",
+        "diskvitals-fleet",
+        "--duration=4h",
+    ]);
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "lab",
+        "clusters": [{"name": "lab", "cluster": {"server": "https://127.0.0.1:26443", "certificate-authority": cluster::run().join("pki/ca.crt")}}],
+        "users": [{"name": "controller", "user": {"token": token.trim()}}],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "controller", "namespace": NAMESPACE}}],
+    });
+    let file = fixture.path("controller.kubeconfig");
+    std::fs::write(&file, config.to_string()).expect("its kubeconfig");
+    HostProgram::start(
+        "fleet",
+        command(env!("CARGO_BIN_EXE_diskvitals-fleet"))
+            .args(["--log-format", "text", "--lease-namespace", NAMESPACE])
+            .args(arguments)
+            .env("KUBECONFIG", &file)
+            .env("DISKVITALS_FLEET_TIMING", timing),
+    )
+}

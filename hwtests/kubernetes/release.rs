@@ -1,0 +1,273 @@
+//! A drive dies under one member of a database: the proposal, a person's approval, and the member on
+//! another node with an empty volume. Real kubelets, daemons, provisioners, scheduler and controllers;
+//! the transcript in docs/remediation.md is from here.
+
+use serde_json::{Value, json};
+
+use crate::claims::IMAGE;
+use crate::cluster::{NODE, SOON, TIME_LIMIT, apply, get, kubectl, pause, until};
+use crate::controller;
+use crate::fixture::{CLASS, Fixture};
+use crate::nodes::{API_ADDRESS, OtherNode};
+use crate::support::Mode;
+use crate::transcript::Transcript;
+
+const SET: &str = "orders";
+const MEMBERS: usize = 3;
+/// Ten minutes of hold become ten seconds, and so on.
+const TIMING: &str = "hold=10,node-ready=5,daemon-age=5,controller-age=5,round=2,reread=1,ask=5,good=5,lease=6,lease-left=1";
+
+/// A member is Ready while it can write to its volume.
+fn database() -> Value {
+    let labels = json!({"app.kubernetes.io/instance": SET});
+    let serve = "while :; do busybox date >>/data/log; busybox sleep 1; done";
+    let is_written = "busybox dd if=/dev/zero of=/data/ready bs=1 count=1 conv=fsync";
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": SET, "namespace": "default", "annotations": {"diskvitals.io/empty-member": "rejoins-any"}},
+        "spec": {
+            "replicas": MEMBERS, "serviceName": SET, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "hostNetwork": true, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
+                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm":
+                        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}}]}},
+                    "containers": [{
+                        "name": "database", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/usr/bin/busybox", "sh", "-c", serve],
+                        "securityContext": {"runAsUser": 0, "runAsGroup": 0},
+                        "readinessProbe": {"exec": {"command": ["/usr/bin/busybox", "sh", "-c", is_written]}, "periodSeconds": 2, "timeoutSeconds": 10, "failureThreshold": 1},
+                        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                    }],
+                },
+            },
+            "volumeClaimTemplates": [{
+                "metadata": {"name": "data", "labels": {"diskvitals.io/on-dead-drive": "release"}},
+                "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": CLASS, "resources": {"requests": {"storage": "64Mi"}}},
+            }],
+        },
+    })
+}
+
+fn policy() -> Value {
+    json!({
+        "apiVersion": "diskvitals.io/v1alpha1", "kind": "StoragePolicy", "metadata": {"name": "databases"},
+        "spec": {"mode": "Propose", "hold": "10m", "claims": {"storageClassNames": [CLASS]},
+            "group": {"labelKeys": ["app.kubernetes.io/instance"]}, "minReadyPeers": 2},
+    })
+}
+
+fn members() -> Vec<Value> {
+    let all = get("pods").unwrap_or_default();
+    let all = all["items"].as_array().cloned().unwrap_or_default();
+    let of_set = |pod: &Value| pod["metadata"]["labels"]["app.kubernetes.io/instance"] == SET;
+    all.into_iter().filter(of_set).collect()
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| {
+        all.iter()
+            .any(|it| it["type"] == "Ready" && it["status"] == "True")
+    })
+}
+
+fn all_ready() -> Option<Vec<Value>> {
+    let pods = members();
+    (pods.len() == MEMBERS && pods.iter().all(is_ready)).then_some(pods)
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    let value = object.pointer(pointer).and_then(Value::as_str);
+    value.unwrap_or_else(|| panic!("{pointer} in {object:#}"))
+}
+
+fn action() -> Option<Value> {
+    let all = get("storageactions")?["items"].as_array()?.clone();
+    assert!(all.len() <= 1, "one action only: {all:#?}");
+    all.into_iter().next()
+}
+
+/// Status of a condition of the action.
+fn condition(action: &Value, name: &str) -> Option<String> {
+    let all = action["status"]["conditions"].as_array()?;
+    let found = all.iter().find(|it| it["type"] == name)?;
+    found["status"].as_str().map(str::to_owned)
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn a_release_moves_a_member_from_a_dead_drive_after_a_persons_approval() {
+    let (second, third) = (OtherNode::new(2), OtherNode::new(3));
+    let mut fixture = Fixture::new();
+    let first_disk = fixture.plain_disk("first", 1024);
+    let (second_disk, served) = fixture.failing_disk("second", 1024);
+    let third_disk = fixture.plain_disk("third", 1024);
+    fixture.pool_on(&first_disk);
+    fixture.pool_of(
+        &second,
+        &second_disk,
+        &[first_disk.name(), third_disk.name()],
+    );
+    fixture.pool_of(
+        &third,
+        &third_disk,
+        &[first_disk.name(), second_disk.name()],
+    );
+    for node in [&second, &third] {
+        node.start();
+    }
+    let mut fleet = controller::values(&["claims", "release"]);
+    fleet["carryOut"] = json!({"namespaces": ["default"]});
+    fixture.install(&json!({
+        "apiServer": {"host": API_ADDRESS}, "report": {"storage": true, "answerChallenges": true}, "fleet": fleet,
+        "provisioner": {"extraArgs": ["--capacity-poll-interval=3s"]},
+    }));
+    apply(&[policy(), database()]);
+    let before = until("the members are Ready", TIME_LIMIT, all_ready);
+    let dying = second.name();
+    let victim = before
+        .iter()
+        .find(|pod| text(pod, "/spec/nodeName") == dying)
+        .expect("a member on the second node");
+    let name = text(victim, "/metadata/name").to_owned();
+    let claim_name = format!("data-{name}");
+    let old_claim = get(&format!("pvc/{claim_name}")).expect("its claim");
+    let old_volume = text(&old_claim, "/spec/volumeName").to_owned();
+
+    let controller = controller::start(
+        &fixture,
+        TIMING,
+        &["--duties", "claims,release", "--carry-out-in", "default"],
+    );
+    let mut transcript = Transcript::new();
+    transcript.note("Three members, each with a volume in the pool of its node.");
+    transcript.run("kubectl get pods -l app.kubernetes.io/instance=orders -o wide");
+    transcript.run("kubectl get pvc -L diskvitals.io/on-dead-drive");
+    transcript.run("kubectl get storagepolicies");
+
+    fixture.served(served).set(Mode::Gone);
+    until("the member is not Ready", SOON, || {
+        let pod = get(&format!("pod/{name}"))?;
+        (!is_ready(&pod)).then_some(())
+    });
+    second.hide(&[second_disk.name()]);
+    let reported = until("the node reports the volume", SOON, || {
+        let report = get(&format!("nodestorage/{dying}"))?;
+        let volumes = report["status"]["volumes"].as_array()?.clone();
+        let of_drive = |it: &Value| {
+            let conditions = it["healthConditions"].as_array();
+            conditions.is_some_and(|all| all.iter().any(|it| it["reason"] == "DriveMissing"))
+        };
+        volumes.into_iter().find(of_drive)
+    });
+    assert_eq!(reported["persistentVolume"], old_volume.as_str());
+    transcript.note("The drive of node-2 dies: first its answers, then the drive itself is gone.");
+    transcript.run("kubectl diskvitals");
+    transcript.run("kubectl diskvitals claims");
+
+    let proposed = until("an action is proposed", TIME_LIMIT, action);
+    let action_name = text(&proposed, "/metadata/name").to_owned();
+    assert_eq!(text(&proposed, "/spec/claim/name"), claim_name);
+    // Without an approval nothing happens, however often it is asked.
+    pause(std::time::Duration::from_secs(10));
+    let unchanged = get(&format!("pvc/{claim_name}")).expect("the claim");
+    assert_eq!(unchanged["metadata"]["uid"], old_claim["metadata"]["uid"]);
+    assert_eq!(unchanged["metadata"]["deletionTimestamp"], Value::Null);
+    let pod = get(&format!("pod/{name}")).expect("the pod");
+    assert_eq!(pod["metadata"]["uid"], victim["metadata"]["uid"]);
+    assert_eq!(pod["metadata"]["deletionTimestamp"], Value::Null);
+    let volume = get(&format!("pv/{old_volume}")).expect("the volume");
+    assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Delete");
+    transcript.note("After the hold time there is a proposal, and nothing else happens.");
+    transcript.run("kubectl diskvitals actions");
+    transcript.run(&format!("kubectl diskvitals actions {action_name}"));
+
+    transcript.note("A person approves it.");
+    transcript.run(&format!("kubectl diskvitals approve {action_name} --yes"));
+    until("the member is replaced", TIME_LIMIT, || {
+        let action = action()?;
+        for end in ["Stuck", "Aborted"] {
+            assert_ne!(
+                condition(&action, end).as_deref(),
+                Some("True"),
+                "{action:#}"
+            );
+        }
+        (condition(&action, "Replaced")? == "True").then_some(())
+    });
+    let finished = action().expect("the action");
+    for step in [
+        "Confirmed",
+        "Prepared",
+        "ClaimDeleted",
+        "PodEvicted",
+        "Replaced",
+    ] {
+        assert_eq!(
+            condition(&finished, step).as_deref(),
+            Some("True"),
+            "{step}: {finished:#}"
+        );
+    }
+    let after = until("all members are Ready", TIME_LIMIT, all_ready);
+    let replaced = after
+        .iter()
+        .find(|pod| text(pod, "/metadata/name") == name)
+        .expect("the member");
+    assert_ne!(text(replaced, "/spec/nodeName"), dying);
+    let claim = get(&format!("pvc/{claim_name}")).expect("its claim");
+    assert_ne!(claim["metadata"]["uid"], old_claim["metadata"]["uid"]);
+    assert_ne!(text(&claim, "/spec/volumeName"), old_volume);
+    // The others were not touched.
+    for pod in before
+        .iter()
+        .filter(|pod| text(pod, "/metadata/name") != name)
+    {
+        let now = get(&format!("pod/{}", text(pod, "/metadata/name"))).expect("the pod");
+        assert_eq!(now["metadata"]["uid"], pod["metadata"]["uid"]);
+        assert_eq!(now["status"]["containerStatuses"][0]["restartCount"], 0);
+    }
+    let volume = get(&format!("pv/{old_volume}")).expect("the old volume is kept");
+    assert_eq!(volume["status"]["phase"], "Released");
+    assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Retain");
+    assert_eq!(
+        volume.pointer("/metadata/annotations/diskvitals.io~1action"),
+        Some(&json!(format!("default/{action_name}")))
+    );
+
+    transcript
+        .note("The member runs on another node, with an empty volume; the old volume is kept.");
+    transcript.run("kubectl get pods -l app.kubernetes.io/instance=orders -o wide");
+    transcript.run("kubectl get pvc");
+    transcript.run(&format!("kubectl diskvitals actions {action_name}"));
+    transcript.run("kubectl diskvitals retained");
+    let events = transcript.run("kubectl get events --sort-by=.metadata.creationTimestamp -o custom-columns=REASON:.reason,OBJECT:.involvedObject.name,FROM:.reportingComponent,MESSAGE:.message | grep -e REASON -e diskvitals-fleet");
+    for reason in [
+        "ReleaseProposed",
+        "ReleaseApproved",
+        "ReleaseClaimDeleted",
+        "ReleaseReplaced",
+    ] {
+        assert!(events.contains(reason), "{reason} in {events}");
+    }
+    assert_eq!(
+        kubectl(&[
+            "get",
+            "pods",
+            "--field-selector",
+            &format!("spec.nodeName={dying}"),
+            "-o",
+            "name"
+        ]),
+        ""
+    );
+    assert_ne!(text(replaced, "/spec/nodeName"), "", "{NODE}");
+    until("no mount of the old volume is left", SOON, || {
+        second.volume_mounts().is_empty().then_some(())
+    });
+    drop(controller);
+    second.show(&[second_disk.name()]);
+    kubectl(&["delete", "storagepolicy", "databases"]);
+    fixture.end();
+}

@@ -1,0 +1,288 @@
+//! A node that was away: its pods were deleted meanwhile, and it returns with their mounts. It gets no
+//! new pod until it has proven that nothing of them is left. The transcript in docs/returned-nodes.md
+//! is from here.
+//!
+//! `DISKVITALS_MINUTES`: how long the node is away after its pods were deleted (0).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::claims::{DRIVER, IMAGE};
+use crate::cluster::{SOON, TIME_LIMIT, apply, get, kubectl, pause, until};
+use crate::controller;
+use crate::fixture::{Fixture, NAMESPACE};
+use crate::nodes::{API_ADDRESS, OtherNode, hide_from_first_node};
+use crate::support::Mode;
+use crate::transcript::Transcript;
+
+const SET: &str = "shop";
+/// One volume each: nothing holds it, a process holds it, its disk does not answer.
+const VOLUMES: [&str; 3] = ["clean", "held", "hung"];
+const TAINT: &str = "diskvitals.io/unclean";
+
+/// Volumes that any node may mount, as far as Kubernetes knows.
+fn volume(number: usize, name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+        "spec": {"capacity": {"storage": "64Mi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "given",
+            "claimRef": {"namespace": "default", "name": format!("data-{SET}-{number}")}, "csi": {"driver": DRIVER, "volumeHandle": name}},
+    })
+}
+
+fn stateful_set(node: &str) -> Value {
+    let labels = json!({"app": SET});
+    let serve = "while :; do busybox date >/data/now; busybox sleep 1; done";
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": SET, "namespace": "default"},
+        "spec": {
+            "replicas": VOLUMES.len(), "serviceName": SET, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "hostNetwork": true, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
+                    "nodeSelector": {"kubernetes.io/hostname": node},
+                    "containers": [{
+                        "name": "server", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/usr/bin/busybox", "sh", "-c", serve],
+                        "securityContext": {"runAsUser": 0, "runAsGroup": 0}, "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                    }],
+                },
+            },
+            "volumeClaimTemplates": [{
+                "metadata": {"name": "data"},
+                "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "given", "resources": {"requests": {"storage": "64Mi"}}},
+            }],
+        },
+    })
+}
+
+fn pod(number: usize) -> Option<Value> {
+    get(&format!("pod/{SET}-{number}"))
+}
+
+fn uid(pod: &Value) -> String {
+    pod["metadata"]["uid"].as_str().expect("a uid").to_owned()
+}
+
+/// Uids of the set's pods, when all run.
+fn running() -> Option<Vec<String>> {
+    let of = |number| {
+        let pod = pod(number)?;
+        let is_running = pod["status"]["containerStatuses"][0]["ready"] == true;
+        is_running.then(|| uid(&pod))
+    };
+    (0..VOLUMES.len()).map(of).collect()
+}
+
+fn taint(node: &str) -> Option<Value> {
+    let node = get(&format!("node/{node}"))?;
+    let taints = node["spec"]["taints"].as_array()?;
+    taints.iter().find(|it| it["key"] == TAINT).cloned()
+}
+
+fn quarantine(node: &str) -> Option<Value> {
+    let report = get(&format!("nodestorage/{node}"))?;
+    Some(report["spec"]["quarantine"].clone()).filter(|it| !it.is_null())
+}
+
+/// The node's own word: status, reason and message of `AttachmentsClean`.
+fn word(node: &str) -> Option<(String, String, String)> {
+    let report = get(&format!("nodestorage/{node}"))?;
+    let conditions = report["status"]["conditions"].as_array()?;
+    let clean = conditions
+        .iter()
+        .find(|it| it["type"] == "AttachmentsClean")?;
+    let text = |name: &str| clean[name].as_str().unwrap_or_default().to_owned();
+    Some((text("status"), text("reason"), text("message")))
+}
+
+/// What the node lists as stale, and what the cluster shows of it: paths.
+fn stale_lists(node: &OtherNode) -> (BTreeSet<String>, BTreeSet<String>) {
+    let paths = |text: &str, list: &str, field: &str| -> BTreeSet<String> {
+        let answer: Value =
+            serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let entries = answer[list].as_array().cloned().unwrap_or_default();
+        let path = |entry: &Value| entry[field].as_str().expect("a path").to_owned();
+        entries.iter().map(path).collect()
+    };
+    let program = env!("CARGO_BIN_EXE_diskvitals");
+    let socket = "/run/diskvitals/diskvitals.sock";
+    let on_node = node.enter(&[
+        program, "--socket", socket, "volumes", "--stale", "-o", "json",
+    ]);
+    let (_, in_cluster) = Transcript::silent().try_run("kubectl diskvitals stale -o json");
+    (
+        paths(&on_node, "stale", "path"),
+        paths(&in_cluster, "stale", "path"),
+    )
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
+    let second = OtherNode::new(2);
+    let mut fixture = Fixture::new();
+    let (disk, served) = fixture.failing_disk("hung", 256);
+    second.create_folders(
+        &["pool", "static", "static/clean", "static/held"].map(|name| fixture.path(name)),
+    );
+    second.copy_folder(&fixture.path("smart"));
+    for name in ["clean", "held"] {
+        let folder = fixture.path(&format!("static/{name}"));
+        std::fs::create_dir(&folder).expect("a folder");
+        fixture.configure(&format!(
+            "[[static]]\nname = \"{name}\"\ndirectory = \"{}\"\n",
+            folder.display()
+        ));
+    }
+    fixture.configure(&format!("[[static]]\nname = \"hung\"\ndevice = \"{}\"\n[cleanup]\norders = true\norder_uids = [65533]\n", disk.device.display()));
+    hide_from_first_node(disk.name());
+    second.start();
+    fixture.install(&json!({
+        "apiServer": {"host": API_ADDRESS}, "report": {"storage": true, "cleanStale": true},
+        "fleet": controller::values(&["quarantine"]),
+    }));
+    let node = second.name();
+    let controller = controller::start(&fixture, "", &["--duties", "quarantine"]);
+    for (number, name) in VOLUMES.iter().enumerate() {
+        apply(&[volume(number, name)]);
+    }
+    apply(&[stateful_set(&node)]);
+    let old = until("the pods run", TIME_LIMIT, running);
+    let mounts_of = |uid: &str| -> Vec<String> {
+        let all = second.volume_mounts();
+        all.into_iter().filter(|at| at.contains(uid)).collect()
+    };
+    let held = mounts_of(&old[1]).pop().expect("the mount");
+    let mut transcript = Transcript::new();
+    transcript.note("Three pods with volumes that another node may mount. On the node a shell stands in one of them.");
+    transcript.run("kubectl get pods -o wide");
+    second.enter(&[
+        "sh",
+        "-c",
+        &format!("cd '{held}' && setsid sleep 7777 >/dev/null 2>&1 </dev/null &"),
+    ]);
+
+    second.cut_network();
+    second.until_not_ready();
+    let listed = until("the pods are listed", SOON, || quarantine(&node));
+    let uids: BTreeSet<&str> = listed["podUIDs"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    assert_eq!(uids, old.iter().map(String::as_str).collect());
+    let tainted = until("the node has the taint", SOON, || taint(&node));
+    assert_eq!(
+        (&tainted["value"], &tainted["effect"]),
+        (&listed["id"], &json!("NoSchedule"))
+    );
+    transcript.note("Its cable is pulled. The node is listed and tainted while it is away.");
+    transcript.run("kubectl get nodes");
+    transcript.run(&format!(
+        "kubectl get nst {node} -o jsonpath='{{.spec.quarantine}}{{\"\\n\"}}'"
+    ));
+    transcript.note("A person deletes its pods by force; the disk of one volume stops answering.");
+    transcript.run("kubectl delete pod --force --grace-period=0 -l app=shop");
+    fixture.served(served).set(Mode::Hang);
+    let minutes =
+        std::env::var("DISKVITALS_MINUTES").map_or(0, |text| text.parse().expect("minutes"));
+    pause(Duration::from_secs(minutes * 60));
+
+    second.join_network();
+    second.until_ready();
+    assert!(
+        taint(&node).is_some(),
+        "the taint is there before the first new pod can be"
+    );
+    transcript.note("The cable is put back.");
+    until("the clean volume is unmounted", TIME_LIMIT, || {
+        mounts_of(&old[0]).is_empty().then_some(())
+    });
+    let is_named = |word: &(String, String, String)| {
+        word.0 == "False" && ["Held", "Hung", "InUse"].contains(&word.1.as_str())
+    };
+    let said = until("the node says what holds it", TIME_LIMIT, || {
+        word(&node).filter(is_named)
+    });
+    assert!(taint(&node).is_some());
+    for number in 0..VOLUMES.len() {
+        let new = pod(number).expect("the StatefulSet creates it anew");
+        assert!(!old.contains(&uid(&new)));
+        assert_eq!(
+            new["status"]["phase"], "Pending",
+            "no new pod starts: {new:#}"
+        );
+    }
+    println!("{said:?}");
+    transcript.note("Nothing held the first volume: the kubelet has removed it. The others are named, and no new pod starts.");
+    transcript.run(&format!("kubectl get nst {node} -o jsonpath='{{.status.conditions[?(@.type==\"AttachmentsClean\")]}}{{\"\\n\"}}'"));
+    transcript.run("kubectl get pods -o wide");
+    transcript.run(&format!("kubectl get events --field-selector involvedObject.kind=Node,involvedObject.name={node} -o custom-columns=REASON:.reason,FROM:.reportingComponent,MESSAGE:.message | grep -e REASON -e diskvitals"));
+    let agreed = until(
+        "node and cluster agree about what is stale",
+        TIME_LIMIT,
+        || {
+            let (on_node, in_cluster) = stale_lists(&second);
+            (on_node == in_cluster).then_some(on_node)
+        },
+    );
+    println!("stale while it is unclean: {agreed:?}");
+    transcript.try_run("kubectl diskvitals stale");
+
+    // Everything that knows of it starts anew.
+    drop(controller);
+    let on_node = format!("spec.nodeName={node}");
+    kubectl(&[
+        "-n",
+        NAMESPACE,
+        "delete",
+        "pod",
+        "--wait=true",
+        "--field-selector",
+        &on_node,
+    ]);
+    let controller = controller::start(&fixture, "", &["--duties", "quarantine"]);
+    fixture.is_ready();
+    until("the node says again what holds it", TIME_LIMIT, || {
+        assert!(taint(&node).is_some(), "a restart forgets nothing");
+        word(&node).filter(is_named)
+    });
+    transcript.note("Daemon, reporter and controller were restarted: nothing is forgotten.");
+    transcript.run(
+        "kubectl get nodes -o custom-columns='NODE:.metadata.name,TAINTS:.spec.taints[*].key'",
+    );
+
+    second.enter(&["pkill", "-f", "sleep 7777"]);
+    transcript.note("The shell is ended. The disk still does not answer.");
+    until("the held volume is unmounted", TIME_LIMIT, || {
+        mounts_of(&old[1]).is_empty().then_some(())
+    });
+    pause(Duration::from_secs(40));
+    assert!(
+        taint(&node).is_some(),
+        "one mount is left: {:?}",
+        second.volume_mounts()
+    );
+    transcript.run(&format!("kubectl get nst {node} -o jsonpath='{{.status.conditions[?(@.type==\"AttachmentsClean\")]}}{{\"\\n\"}}'"));
+
+    fixture.served(served).set(Mode::Pass);
+    until("the node is proven clean and free", TIME_LIMIT, || {
+        taint(&node).is_none().then_some(())
+    });
+    assert_eq!(quarantine(&node), None);
+    assert_eq!(stale_lists(&second), (BTreeSet::new(), BTreeSet::new()));
+    let new = until("the new pods run", TIME_LIMIT, running);
+    assert!(new.iter().all(|uid| !old.contains(uid)));
+    transcript.note(
+        "The disk answers again: the node is clean, free after 30 seconds, and the new pods start.",
+    );
+    transcript.run("kubectl get nodes");
+    transcript.run("kubectl get pods -o wide");
+    transcript.run("kubectl diskvitals stale");
+    transcript.run(&format!("kubectl get events --field-selector involvedObject.kind=Node,involvedObject.name={node} -o custom-columns=REASON:.reason,FROM:.reportingComponent,MESSAGE:.message | grep -e REASON -e diskvitals"));
+    drop(controller);
+    fixture.end();
+}
