@@ -221,15 +221,18 @@ impl Engine {
                 }
             }
             Some(why) => {
-                tracing::warn!(
-                    namespace = action.namespace,
-                    action = action.name,
-                    step = ?act,
-                    why,
-                    "the API server refuses a step of an action"
-                );
                 let text = format!("the API server refuses it: {why}");
                 set_waiting(&mut status, "", REFUSED, &text, cx.now.wall);
+                // Once, not in each round.
+                if status != action.status {
+                    tracing::warn!(
+                        namespace = action.namespace,
+                        action = action.name,
+                        step = ?act,
+                        why,
+                        "the API server refuses a step of an action; it is tried again"
+                    );
+                }
                 self.next_round = self.next_round.max(cx.now.elapsed + self.timing.round);
             }
         }

@@ -168,11 +168,15 @@ impl Engine {
         };
         let (before, after) = (gates(&decision.refusals), gates(&refusals));
         let is_first = decision.read_at.is_none();
-        for gate in after.difference(&before) {
-            *self.counts.entry(*gate).or_default() += 1;
-        }
         let is_changed = before != after || is_first && evidence.is_some();
-        if is_changed && !(is_global && before.is_empty()) {
+        // The action itself says what holds it back, and its own steps are no refusals.
+        let is_told = !refusals.is_empty() && self.is_in_action(&decision.candidate.claim);
+        if !is_told {
+            for gate in after.difference(&before) {
+                *self.counts.entry(*gate).or_default() += 1;
+            }
+        }
+        if is_changed && !is_told && !(is_global && before.is_empty()) {
             self.announce_candidate(&policy, &decision.candidate, &refusals);
         }
         if is_gone {
@@ -189,6 +193,12 @@ impl Engine {
         self.decisions.insert(key.clone(), decision);
     }
 
+    fn is_in_action(&self, claim: &Claim) -> bool {
+        let actions = self.actions.as_ref().map_or(&[][..], Vec::as_slice);
+        let mut under_way = actions.iter().filter(|it| !it.status.is_finished());
+        under_way.any(|it| it.spec.claim.uid == claim.uid)
+    }
+
     fn propose(&mut self, policy: &PolicyState, candidate: &Candidate, evidence: &Evidence) {
         let Some(proposal) = proposal(&policy.name, candidate, evidence) else {
             return;
@@ -198,11 +208,10 @@ impl Engine {
         };
         // The same intervention has the same name, whatever became of it; and a claim is in one
         // action at a time.
-        let exists = actions.iter().any(|it| {
-            it.namespace == proposal.namespace
-                && (it.name == proposal.name
-                    || it.spec.claim.uid == proposal.spec.claim.uid && !it.status.is_finished())
-        });
+        let exists = self.is_in_action(&candidate.claim)
+            || actions
+                .iter()
+                .any(|it| it.namespace == proposal.namespace && it.name == proposal.name);
         let is_queued = self.writes.iter().any(
             |job| matches!(job, Job::Create(other) if other.spec.claim == proposal.spec.claim),
         );

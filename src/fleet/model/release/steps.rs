@@ -165,14 +165,16 @@ pub(crate) fn next(
     if !status.has(CLAIM_DELETED) {
         return before_deletion(case, action, progress, now);
     }
+    let is_stuck = status.has(STUCK);
+    // The end of the old pod is marked first, whoever ended it.
+    if !status.has(POD_EVICTED) && !is_stuck {
+        return evict(action, progress, limits, now.wall);
+    }
     if let Some(step) = replaced(action, progress) {
         return step;
     }
-    if status.has(STUCK) {
+    if is_stuck {
         return Step::wait("a person must resolve it");
-    }
-    if !status.has(POD_EVICTED) {
-        return evict(action, progress, limits, now.wall);
     }
     wait_for_replacement(action, progress, limits, now.wall)
 }

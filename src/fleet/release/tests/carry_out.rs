@@ -67,6 +67,8 @@ struct Cluster {
     deleted: Vec<String>,
     evicted: Vec<String>,
     told: Vec<&'static str>,
+    /// What people were told of the claim itself.
+    told_of_claim: Vec<&'static str>,
 }
 
 impl Cluster {
@@ -105,6 +107,7 @@ impl Cluster {
             deleted: Vec::new(),
             evicted: Vec::new(),
             told: Vec::new(),
+            told_of_claim: Vec::new(),
         }
     }
 
@@ -347,8 +350,12 @@ impl Cluster {
             let done = self.run(job);
             engine.finish(done, self.context()).expect("an answer");
         }
-        self.told
-            .extend(engine.take_news().iter().map(|it| it.reason));
+        for news in engine.take_news() {
+            self.told.push(news.reason);
+            if news.regarding.kind == "PersistentVolumeClaim" {
+                self.told_of_claim.push(news.reason);
+            }
+        }
         self.pass();
     }
 
@@ -399,6 +406,28 @@ fn an_approved_action_is_carried_out_step_by_step() {
             cluster.told
         );
     }
+}
+
+#[test]
+fn the_steps_of_an_action_do_not_count_as_gates_that_hold_its_claim_back() {
+    let (mut cluster, mut engine) = (Cluster::new(), engine(true));
+    cluster.run_until(&mut engine, CONFIRMED);
+    cluster.told_of_claim.clear();
+    cluster.run_until(&mut engine, REPLACED);
+    assert_eq!(
+        cluster.told_of_claim,
+        ["ReleaseClaimDeleted", "ReleaseReplaced"]
+    );
+}
+
+#[test]
+fn a_pod_that_somebody_else_deletes_is_marked_as_ended_before_it_counts_as_replaced() {
+    let (mut cluster, mut engine) = (Cluster::new(), engine(true));
+    cluster.eviction = Acted::Refused("not now".into());
+    cluster.run_until(&mut engine, CLAIM_DELETED);
+    cluster.pod.is_terminating = true;
+    cluster.run_until(&mut engine, REPLACED);
+    assert!(cluster.status().has(POD_EVICTED));
 }
 
 #[test]
