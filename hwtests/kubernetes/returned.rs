@@ -15,7 +15,7 @@ use crate::controller;
 use crate::fixture::{Fixture, NAMESPACE};
 use crate::nodes::{API_ADDRESS, OtherNode, hide_from_first_node};
 use crate::support::Mode;
-use crate::transcript::Transcript;
+use crate::transcript::{self, Transcript};
 
 const SET: &str = "shop";
 /// One volume each: nothing holds it, a process holds it, its disk does not answer.
@@ -97,6 +97,16 @@ fn word(node: &str) -> Option<(String, String, String)> {
     Some((text("status"), text("reason"), text("message")))
 }
 
+/// The daemon's own program, on that node.
+fn on_node(node: &OtherNode, arguments: &[&str]) -> String {
+    let program = [
+        env!("CARGO_BIN_EXE_diskvitals"),
+        "--socket",
+        "/run/diskvitals/diskvitals.sock",
+    ];
+    node.enter(&[&program[..], arguments].concat())
+}
+
 /// What the node lists as stale, and what the cluster shows of it: paths.
 fn stale_lists(node: &OtherNode) -> (BTreeSet<String>, BTreeSet<String>) {
     let paths = |text: &str, list: &str, field: &str| -> BTreeSet<String> {
@@ -106,15 +116,11 @@ fn stale_lists(node: &OtherNode) -> (BTreeSet<String>, BTreeSet<String>) {
         let path = |entry: &Value| entry[field].as_str().expect("a path").to_owned();
         entries.iter().map(path).collect()
     };
-    let program = env!("CARGO_BIN_EXE_diskvitals");
-    let socket = "/run/diskvitals/diskvitals.sock";
-    let on_node = node.enter(&[
-        program, "--socket", socket, "volumes", "--stale", "-o", "json",
-    ]);
-    let (_, in_cluster) = Transcript::silent().try_run("kubectl diskvitals stale -o json");
+    let there = on_node(node, &["volumes", "--stale", "-o", "json"]);
+    let in_cluster = transcript::shell("kubectl diskvitals stale -o json").1;
     (
-        paths(&on_node, "stale", "path"),
-        paths(&in_cluster, "stale", "path"),
+        paths(&there, "attachments", "path"),
+        paths(&in_cluster, "items", "path"),
     )
 }
 
@@ -136,11 +142,14 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
             folder.display()
         ));
     }
-    fixture.configure(&format!("[[static]]\nname = \"hung\"\ndevice = \"{}\"\n[cleanup]\norders = true\norder_uids = [65533]\n", disk.device.display()));
+    fixture.configure(&format!(
+        "[[static]]\nname = \"hung\"\ndevice = \"{}\"\n",
+        disk.device.display()
+    ));
     hide_from_first_node(disk.name());
     second.start();
     fixture.install(&json!({
-        "apiServer": {"host": API_ADDRESS}, "report": {"storage": true, "cleanStale": true},
+        "apiServer": {"host": API_ADDRESS}, "report": {"storage": true, "cleanStale": true}, "daemon": {"cleanupOrders": true},
         "fleet": controller::values(&["quarantine"]),
     }));
     let node = second.name();
@@ -202,7 +211,8 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
         mounts_of(&old[0]).is_empty().then_some(())
     });
     let is_named = |word: &(String, String, String)| {
-        word.0 == "False" && ["Held", "Hung", "InUse"].contains(&word.1.as_str())
+        let names = |uid: &String| word.2.contains(uid);
+        word.0 == "False" && !names(&old[0]) && names(&old[1]) && names(&old[2])
     };
     let said = until("the node says what holds it", TIME_LIMIT, || {
         word(&node).filter(is_named)
@@ -218,19 +228,13 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
     }
     println!("{said:?}");
     transcript.note("Nothing held the first volume: the kubelet has removed it. The others are named, and no new pod starts.");
-    transcript.run(&format!("kubectl get nst {node} -o jsonpath='{{.status.conditions[?(@.type==\"AttachmentsClean\")]}}{{\"\\n\"}}'"));
+    transcript.run(&format!("kubectl get nst {node} -o jsonpath='{{.status.conditions[?(@.type==\"AttachmentsClean\")].message}}{{\"\\n\"}}'"));
     transcript.run("kubectl get pods -o wide");
     transcript.run(&format!("kubectl get events --field-selector involvedObject.kind=Node,involvedObject.name={node} -o custom-columns=REASON:.reason,FROM:.reportingComponent,MESSAGE:.message | grep -e REASON -e diskvitals"));
-    let agreed = until(
-        "node and cluster agree about what is stale",
-        TIME_LIMIT,
-        || {
-            let (on_node, in_cluster) = stale_lists(&second);
-            (on_node == in_cluster).then_some(on_node)
-        },
-    );
-    println!("stale while it is unclean: {agreed:?}");
-    transcript.try_run("kubectl diskvitals stale");
+    // The kubelet has records of them, and tries to unmount them: they are not stale.
+    until("node and cluster agree", SOON, || {
+        (stale_lists(&second) == Default::default()).then_some(())
+    });
 
     // Everything that knows of it starts anew.
     drop(controller);
@@ -266,7 +270,7 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
         "one mount is left: {:?}",
         second.volume_mounts()
     );
-    transcript.run(&format!("kubectl get nst {node} -o jsonpath='{{.status.conditions[?(@.type==\"AttachmentsClean\")]}}{{\"\\n\"}}'"));
+    transcript.run(&format!("kubectl get nst {node} -o jsonpath='{{.status.conditions[?(@.type==\"AttachmentsClean\")].message}}{{\"\\n\"}}'"));
 
     fixture.served(served).set(Mode::Pass);
     until("the node is proven clean and free", TIME_LIMIT, || {
@@ -284,5 +288,35 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
     transcript.run("kubectl diskvitals stale");
     transcript.run(&format!("kubectl get events --field-selector involvedObject.kind=Node,involvedObject.name={node} -o custom-columns=REASON:.reason,FROM:.reportingComponent,MESSAGE:.message | grep -e REASON -e diskvitals"));
     drop(controller);
+
+    // A mount for no pod: the kubelet has neither a record nor a folder of it.
+    let orphan = mounts_of(&new[0])
+        .pop()
+        .expect("the mount")
+        .replace(&new[0], "0f5a3c1e-6a53-4d3c-9f07-3f1c8a2b7d10");
+    let folder = fixture.path("static/clean");
+    second.enter(&[
+        "sh",
+        "-c",
+        &format!(
+            "mkdir -p '{orphan}' && mount --bind '{}' '{orphan}'",
+            folder.display()
+        ),
+    ]);
+    transcript.note("A mount for a pod that the kubelet does not know, two minutes later:");
+    let both = (
+        BTreeSet::from([orphan.clone()]),
+        BTreeSet::from([orphan.clone()]),
+    );
+    until("node and cluster list it", TIME_LIMIT, || {
+        (stale_lists(&second) == both).then_some(())
+    });
+    transcript.run("kubectl diskvitals stale");
+    on_node(&second, &["cleanup", &orphan, "--yes"]);
+    until("both lists are empty", SOON, || {
+        (stale_lists(&second) == Default::default()).then_some(())
+    });
+    transcript.note("And after `diskvitals cleanup PATH --yes` on the node:");
+    transcript.run("kubectl diskvitals stale");
     fixture.end();
 }

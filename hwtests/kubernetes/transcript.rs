@@ -18,11 +18,6 @@ impl Transcript {
         Transcript { file }
     }
 
-    /// Written nowhere.
-    pub fn silent() -> Transcript {
-        Transcript { file: None }
-    }
-
     /// What happened, as a sentence between the commands.
     pub fn note(&mut self, text: &str) {
         self.write(&format!("# {text}\n"));
@@ -30,35 +25,10 @@ impl Transcript {
 
     /// Runs a command line with kubectl, its plugin and the node's own program; it must succeed.
     pub fn run(&mut self, line: &str) -> String {
-        let (is_ok, text) = self.try_run(line);
+        let (is_ok, text) = shell(line);
         assert!(is_ok, "{line}: {text}");
-        text
-    }
-
-    /// The same for a command that may fail. Its error output follows its output.
-    pub fn try_run(&mut self, line: &str) -> (bool, String) {
-        let mut shell = command("/bin/sh");
-        let programs = [
-            kubectl_program(),
-            env!("CARGO_BIN_EXE_kubectl-diskvitals").into(),
-        ];
-        let mut path: Vec<_> = programs
-            .iter()
-            .filter_map(|program| program.parent().map(Path::to_owned))
-            .collect();
-        path.push("/usr/bin".into());
-        path.push("/bin".into());
-        shell
-            .args(["-c", line])
-            .env("PATH", std::env::join_paths(path).expect("a search path"));
-        let output = output(shell, "");
-        let text = format!(
-            "{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
         self.write(&format!("$ {line}\n{text}\n"));
-        (output.status.success(), text)
+        text
     }
 
     fn write(&mut self, text: &str) {
@@ -70,4 +40,29 @@ impl Transcript {
             }
         }
     }
+}
+
+/// Whether a command line with kubectl and its plugin succeeded, its output, and its error output.
+pub fn shell(line: &str) -> (bool, String) {
+    let mut shell = command("/bin/sh");
+    let programs = [
+        kubectl_program(),
+        env!("CARGO_BIN_EXE_kubectl-diskvitals").into(),
+    ];
+    let mut path: Vec<_> = programs
+        .iter()
+        .filter_map(|program| program.parent().map(Path::to_owned))
+        .collect();
+    path.push("/usr/bin".into());
+    path.push("/bin".into());
+    shell
+        .args(["-c", line])
+        .env("PATH", std::env::join_paths(path).expect("a search path"));
+    let output = output(shell, "");
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    (output.status.success(), text)
 }

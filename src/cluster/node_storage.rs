@@ -31,6 +31,8 @@ pub const MAX_POD_UID_LEN: usize = 64;
 pub const MAX_QUARANTINE_ID_LEN: usize = 128;
 /// Longest message of a volume's condition, in bytes.
 pub const MAX_MESSAGE_LEN: usize = 256;
+/// Of a condition: it may name many pods.
+pub const MAX_CLEAN_MESSAGE_LEN: usize = 1024;
 /// Longest status as JSON, in bytes. Entries are dropped beyond it, the least severe first.
 pub const MAX_STATUS_LEN: usize = 32 * 1024;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
 
-use crate::cluster::node_storage::Quarantine;
+use crate::cluster::node_storage::{CleanReason, Quarantine};
 use crate::csi::report::api::ApiError;
 use crate::csi::report::event::regarding_node;
 use crate::fleet::api::Api;
@@ -253,7 +253,8 @@ impl Quarantines {
                 seen.pause = if is_away { self.timing.rounds_away } else { 0 };
                 if seen.told.as_deref() != Some(reason.as_str()) {
                     tracing::info!(node = name, reason, text, "a node stays in quarantine");
-                    if !is_away {
+                    // A clean node is told of when its taint goes.
+                    if !is_away && reason != CleanReason::ProvenClean.name() {
                         let note = format!("no new pods: {reason}: {text}");
                         self.news.push(Announcement {
                             regarding: regarding_node(&name),

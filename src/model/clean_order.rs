@@ -42,6 +42,8 @@ pub enum HoldKind {
     MountElsewhere,
     /// A process in a control group of the pod.
     Process,
+    /// Another process that uses one of its mounts: the kubelet's unmount fails.
+    Opener,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,7 +211,15 @@ fn obstacle(uid: &str, evidence: &OrderEvidence<'_>) -> Option<(PodState, String
             Some(by) if by == UNREADABLE_RECORD => {
                 return Some((PodState::Unreadable, format!("{}: {by}", it.path)));
             }
-            Some(by) => return Some((PodState::InUse, format!("{}: {by}", it.path))),
+            Some(by) => {
+                let openers = holds().filter(|hold| hold.kind == HoldKind::Opener);
+                let openers: Vec<&str> = openers.map(|hold| hold.detail.as_str()).collect();
+                let why = match openers.as_slice() {
+                    [] => format!("{}: {by}", it.path),
+                    openers => format!("{}: {by}, and {}", it.path, openers.join(", ")),
+                };
+                return Some((PodState::InUse, why));
+            }
             None if it.orphaned.is_none() => {
                 let why = format!("whether a pod uses {} is not known", it.path);
                 return Some((PodState::Unreadable, why));
@@ -223,7 +233,8 @@ fn obstacle(uid: &str, evidence: &OrderEvidence<'_>) -> Option<(PodState, String
         let why = format!("the kubelet's record {record} says that the pod has a volume");
         return Some((PodState::InUse, why));
     }
-    let processes = holds().filter(|hold| hold.kind != HoldKind::Mount);
+    let keeps = |kind| matches!(kind, HoldKind::Process | HoldKind::MountElsewhere);
+    let processes = holds().filter(|hold| keeps(hold.kind));
     let processes: Vec<&str> = processes.map(|hold| hold.detail.as_str()).collect();
     if !processes.is_empty() {
         return Some((PodState::Held, processes.join(", ")));

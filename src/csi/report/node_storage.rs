@@ -17,8 +17,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::cluster::node_storage::{
     ATTACHMENTS_CLEAN, ChallengeAnswer, CleanReason, Counts, DAEMON_REACHABLE, DriveEntry, Health,
-    MAX_MESSAGE_LEN, MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus, StaleEntry, Truncated,
-    VolumeCondition, VolumeEntry, VolumeStatus,
+    MAX_CLEAN_MESSAGE_LEN, MAX_MESSAGE_LEN, MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus,
+    StaleEntry, Truncated, VolumeCondition, VolumeEntry, VolumeStatus,
 };
 use crate::csi::health::HealthErrorType;
 use crate::csi::report::condition::ConditionStatus;
@@ -258,7 +258,7 @@ fn finish(
                 type_: kind.to_owned(),
                 status: state.name().to_owned(),
                 reason: reason.to_owned(),
-                message: truncated(message, MAX_MESSAGE_LEN),
+                message: truncated(message, MAX_CLEAN_MESSAGE_LEN),
                 last_transition_time: Time(since.unwrap_or(context.now)),
                 observed_generation: None,
             }
@@ -307,7 +307,7 @@ fn quarantine_answer(
 /// What to do is never cut from the message.
 fn not_clean(reason: CleanReason, why: &str) -> CleanCondition {
     let advice = reason.advice();
-    let room = MAX_MESSAGE_LEN.saturating_sub(advice.len() + 2);
+    let room = MAX_CLEAN_MESSAGE_LEN.saturating_sub(advice.len() + 2);
     let message = format!("{}; {advice}", truncated(why, room));
     (ConditionStatus::False, reason.name(), message)
 }
@@ -501,8 +501,12 @@ fn essence(status: &NodeStorageStatus) -> NodeStorageStatus {
     for mount in &mut status.stale {
         (mount.since, mount.reason) = (None, String::new());
     }
+    let is_in_quarantine = !status.observed_quarantine.is_empty();
     for condition in &mut status.conditions {
-        condition.message = String::new();
+        // What is left of which pod is the answer to a quarantine.
+        if !(is_in_quarantine && condition.type_ == ATTACHMENTS_CLEAN) {
+            condition.message = String::new();
+        }
         condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
     }
     if let Some(answer) = &mut status.challenge {

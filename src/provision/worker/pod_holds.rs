@@ -10,6 +10,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
+use crate::host::openers::{OpenKind, OpenTarget, find_openers};
 use crate::host::root::HostRoot;
 use crate::model::clean_order::{HoldKind, PodHold};
 use crate::model::mount::{Mount, parse};
@@ -17,6 +18,8 @@ use crate::provision::worker::error::StepWorkerError;
 
 /// Holds of one kind that are named for one pod.
 const MAX_NAMED: usize = 4;
+/// Mounts whose users are looked for: each reads /proc of all processes.
+const MAX_EXAMINED: usize = 8;
 /// Plugins whose volumes exist on this node only, and end with their pod.
 const NODE_LOCAL_PLUGINS: [&[u8]; 5] = [
     b"kubernetes.io~configmap",
@@ -82,8 +85,37 @@ pub(crate) fn holds_of_pods(
             }
         }
     }
+    add_openers(root, &host, &pods, &mut found);
     found.0.sort();
     Ok(found.0)
+}
+
+/// Who uses a mount of a pod none of whose containers runs, for people: why the kubelet does not get
+/// rid of it.
+fn add_openers(root: &HostRoot, host: &[Mount], pods: &BTreeSet<&str>, found: &mut Holds) {
+    let is_kept = |uid: &str| {
+        let mut holds = found.0.iter();
+        holds.any(|hold| hold.pod_uid == uid && hold.kind == HoldKind::Process)
+    };
+    let idle = host.iter().filter_map(|mount| {
+        let uid = pod_of(mount).filter(|uid| pods.contains(uid) && !is_kept(uid))?;
+        Some((uid, mount))
+    });
+    let idle: Vec<(&str, &Mount)> = idle.take(MAX_EXAMINED).collect();
+    for (uid, mount) in idle {
+        let what = OpenTarget {
+            dev: mount.dev,
+            mount_point: Some(mount.mount_point.clone()),
+            node: None,
+        };
+        for opener in find_openers(root, &what) {
+            // Found above, if they hold it.
+            if matches!(opener.kind, OpenKind::MountedElsewhere(_)) {
+                continue;
+            }
+            found.add(uid, HoldKind::Opener, opener.to_string());
+        }
+    }
 }
 
 #[derive(Default)]

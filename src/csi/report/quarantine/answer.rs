@@ -8,6 +8,10 @@ use std::collections::BTreeMap;
 use crate::api::wire;
 use crate::api::wire::pod_cleaning::State;
 use crate::cluster::node_storage::{CleanReason, Quarantine};
+use crate::model::assess::truncate;
+
+/// Beyond this length further pods are counted only.
+const MAX_REASONS_LEN: usize = 800;
 
 /// The daemon's answer to one quarantine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +51,13 @@ pub(crate) fn answer(quarantine: &Quarantine, cleaning: wire::StaleCleaning) -> 
             None => (CleanReason::NoAnswer, "diskvitalsd says nothing about it"),
         };
         if reason != CleanReason::ProvenClean {
-            reasons.push((reason, format!("pod {uid}: {detail}")));
+            // Paths below the kubelet's directory name the pod.
+            let why = if detail.contains(uid.as_str()) {
+                detail.to_owned()
+            } else {
+                format!("pod {uid}: {detail}")
+            };
+            reasons.push((reason, why));
         }
     }
     if let Some(first) = cleaning.left.first() {
@@ -59,20 +69,13 @@ pub(crate) fn answer(quarantine: &Quarantine, cleaning: wire::StaleCleaning) -> 
     }
     // Stable: of equal reasons the first.
     reasons.sort_by_key(|(reason, _)| *reason);
-    let others = reasons.len().saturating_sub(1);
-    let (reason, message) = match reasons.into_iter().next() {
+    let (reason, message) = match reasons.split_first() {
         None => {
             let pods = quarantine.pod_uids.len();
             let message = format!("nothing of {pods} pods is mounted, published or held");
             (CleanReason::ProvenClean, message)
         }
-        Some((reason, why)) => {
-            let more = match others {
-                0 => String::new(),
-                others => format!(" (and {others} more)"),
-            };
-            (reason, format!("{why}{more}"))
-        }
+        Some(((reason, why), others)) => (*reason, all_of(why, others)),
     };
     QuarantineAnswer {
         id: quarantine.id.clone(),
@@ -80,6 +83,20 @@ pub(crate) fn answer(quarantine: &Quarantine, cleaning: wire::StaleCleaning) -> 
         message,
         boot_id: node.boot_id,
     }
+}
+
+/// What is left of each pod, as far as it fits.
+fn all_of(first: &str, others: &[(CleanReason, String)]) -> String {
+    let mut message = truncate(first, MAX_REASONS_LEN);
+    for (at, (reason, why)) in others.iter().enumerate() {
+        let next = format!("; {}: {why}", reason.name());
+        if message.len() + next.len() > MAX_REASONS_LEN {
+            message.push_str(&format!(" (and {} more)", others.len() - at));
+            break;
+        }
+        message.push_str(&next);
+    }
+    message
 }
 
 fn reason_of(state: State) -> CleanReason {

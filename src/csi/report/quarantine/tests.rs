@@ -102,7 +102,13 @@ fn every_state_that_is_not_clean_has_its_reason_and_the_first_of_several_is_show
     let two = quarantine(&["a", "b"]);
     let answered = answer(&two, cleaning(&[("a", State::Foreign), ("b", State::Hung)]));
     assert_eq!(answered.reason, CleanReason::Hung);
-    assert_eq!(answered.message, "pod b: why (and 1 more)");
+    assert_eq!(answered.message, "pod b: why; Foreign: pod a: why");
+    let uids: Vec<String> = (0..64).map(|at| format!("pod-{at}")).collect();
+    let uids: Vec<&str> = uids.iter().map(String::as_str).collect();
+    let states: Vec<(&str, State)> = uids.iter().map(|uid| (*uid, State::Held)).collect();
+    let answered = answer(&quarantine(&uids), cleaning(&states));
+    assert!(answered.message.len() < 820, "{}", answered.message);
+    assert!(answered.message.ends_with(" more)"), "{}", answered.message);
 }
 
 #[test]

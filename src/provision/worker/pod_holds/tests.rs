@@ -107,6 +107,23 @@ fn a_mount_that_only_another_namespace_has_holds_the_pod_and_a_copy_of_the_hosts
 }
 
 #[test]
+fn who_uses_a_mount_that_no_container_has_any_more_is_named() {
+    let mounts = line(2, "8:1", "/", &volume(), "ext4");
+    let proc = Proc::new(&mounts);
+    proc.process(900, "bash", "/user.slice", "mnt:[1]", &mounts);
+    let folder = proc.0.path().join("proc/900/cwd");
+    std::os::unix::fs::symlink(volume(), folder).expect("a link");
+    let works = format!("900 (bash) works in {}", volume());
+    let expected = [(HoldKind::Mount, volume()), (HoldKind::Opener, works)];
+    assert_eq!(proc.holds(), expected);
+    // While a container runs, it is the container that is to end.
+    let group = format!("/kubepods/pod{UID}/1");
+    proc.process(901, "mysqld", &group, "mnt:[1]", &mounts);
+    let kinds: Vec<HoldKind> = proc.holds().into_iter().map(|it| it.0).collect();
+    assert_eq!(kinds, [HoldKind::Mount, HoldKind::Process]);
+}
+
+#[test]
 fn a_process_that_ends_is_skipped_and_what_cannot_be_read_is_an_error() {
     let proc = Proc::new("");
     std::fs::create_dir_all(proc.0.path().join("proc/77")).expect("a folder");
