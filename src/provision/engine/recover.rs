@@ -208,10 +208,7 @@ async fn reconcile<S: StepExecutor>(
         return attachment::check_unattached(ctx, volume).await;
     }
     if !volume.is_attached() {
-        return match volume.is_record_outdated {
-            true => ctx.write_attachments(volume).await,
-            false => Ok(()),
-        };
+        return rewrite_outdated(ctx, volume).await;
     }
     let before = (volume.staged.clone(), volume.published.clone());
     match ctx.find_device(volume).await {
@@ -249,11 +246,21 @@ async fn reconcile<S: StepExecutor>(
         if !volume.is_attached() && volume.device.is_some() {
             ctx.detach_device(volume).await?;
         }
-        ctx.write_attachments(volume).await?;
-    } else if volume.is_record_outdated {
-        ctx.write_attachments(volume).await?;
+        return ctx.write_attachments(volume).await;
     }
-    Ok(())
+    rewrite_outdated(ctx, volume).await
+}
+
+/// Writes the record that the pool did not take. A pool that hangs must not keep the next detachment
+/// waiting.
+async fn rewrite_outdated<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    if !volume.is_record_outdated {
+        return Ok(());
+    }
+    ctx.with_pool_patience(ctx.write_attachments(volume)).await
 }
 
 /// Whether an attachment of the records still exists.

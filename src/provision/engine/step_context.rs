@@ -414,7 +414,8 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Unmounts the volume; a foreign mount stays and is returned. `known` means that a record
-    /// lists the mount: the only evidence for a folder that is the root of its filesystem.
+    /// lists the mount: the only evidence for a folder that is the root of its filesystem, and for a
+    /// static device that was removed.
     pub(crate) async fn unmount(
         &self,
         volume: &Volume,
@@ -422,7 +423,12 @@ impl<S: StepExecutor> StepContext<S> {
         field: Option<&'static str>,
         known: bool,
     ) -> Result<Option<MountedFilesystem>, ProvisionError> {
-        let recorded = known && matches!(volume.backing, Backing::Directory(_));
+        let recorded = known
+            && match &volume.backing {
+                Backing::Directory(_) => true,
+                Backing::Device(_) => volume.device.is_none(),
+                Backing::Image(_) | Backing::LogicalVolume { .. } => false,
+            };
         match self.find_mount(target, field).await? {
             None => Ok(None),
             Some(mounted) if !recorded && !volume.matches_mount(&mounted) => Ok(Some(mounted)),

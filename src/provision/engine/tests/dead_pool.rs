@@ -449,3 +449,17 @@ async fn an_intent_of_a_detachment_from_an_earlier_version_is_finished() {
     });
     daemon.unstage(&handle).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_on_a_static_device_that_was_removed_ends() {
+    let daemon = ready(fake_host()).await;
+    daemon.stage("fast").await.unwrap();
+    daemon.publish("fast", "a").await.unwrap();
+    daemon.host.with_state(|world| world.devices.clear());
+    let daemon = ready(daemon.kill().await).await;
+    daemon.unpublish("fast", "a").await.unwrap();
+    daemon.unstage("fast").await.unwrap();
+    daemon
+        .host
+        .with_state(|world| assert!(world.mounts.is_empty(), "{:?}", world.mounts));
+}
