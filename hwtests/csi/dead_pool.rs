@@ -1,7 +1,7 @@
 //! A pool whose drive dies or hangs under a pod: the pod ends, the volume stays, and the records are
 //! right when the drive is back.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tonic::{Code, Status};

@@ -87,18 +87,20 @@ fn list_named(image: &Path) -> Result<Vec<ListedLoop>, ImageError> {
     let mut named = Vec::new();
     for entry in std::fs::read_dir("/sys/block").map_err(ImageError::List)? {
         let entry = entry.map_err(ImageError::List)?;
-        // Only attached loop devices have this file.
-        let Ok(file) = std::fs::read(entry.path().join("loop/backing_file")) else {
-            continue;
-        };
-        if has_name(&file, image) {
-            named.push(ListedLoop {
-                name: entry.file_name().to_string_lossy().into_owned(),
-                file: file.strip_suffix(b"\n").unwrap_or(&file).to_vec(),
-            });
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(file) = backing_file(&name).filter(|file| has_name(file, image)) {
+            named.push(ListedLoop { name, file });
         }
     }
     Ok(named)
+}
+
+/// None: it is no attached loop device.
+fn backing_file(name: &str) -> Option<Vec<u8>> {
+    let path = Path::new("/sys/block").join(name).join("loop/backing_file");
+    let mut file = std::fs::read(path).ok()?;
+    file.pop_if(|byte| *byte == b'\n');
+    Some(file)
 }
 
 /// The names of all loop devices whose file has the image's name, in any folder. Empty: the image is
@@ -113,7 +115,10 @@ pub(crate) fn names_of_loops(image: &Path) -> Result<Vec<String>, ImageError> {
 pub(crate) fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
     let named = list_named(image)?;
     for listed in named.iter().filter(|listed| has_path(&listed.file, image)) {
-        if let Some(node) = open_node(&listed.name)? {
+        // While the node is open, the device keeps its file.
+        if let Some(node) = open_node(&listed.name)?
+            && backing_file(&listed.name).is_some_and(|file| has_path(&file, image))
+        {
             let name = listed.name.clone();
             return Ok(Some(AttachedImage { name, node }));
         }
@@ -164,8 +169,9 @@ fn open_node(name: &str) -> Result<Option<File>, ImageError> {
 
 /// Compares the file name only: in another mount namespace, the directories above differ.
 fn has_name(backing_file: &[u8], image: &Path) -> bool {
-    let path = backing_file.strip_suffix(b"\n").unwrap_or(backing_file);
-    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let path = backing_file
+        .strip_suffix(b" (deleted)")
+        .unwrap_or(backing_file);
     let name = path.rsplit(|byte| *byte == b'/').next();
     name.is_some()
         && name
@@ -282,6 +288,10 @@ pub(crate) fn grow(attached: &AttachedImage) -> Result<(), ImageError> {
 pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
     let AttachedImage { name, node, .. } = attached;
     let failed = |error| ImageError::Detach(name.clone(), error);
+    // Another attachment of the name has another number (Documentation/ABI/testing/sysfs-block,
+    // `diskseq`).
+    let sequence = || std::fs::read(Path::new("/sys/block").join(&name).join("diskseq")).ok();
+    let before = sequence();
     drop(node);
     // Detects a mount or an exclusive opener without changing anything.
     let alone = File::options()
@@ -296,9 +306,9 @@ pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
         }
         Err(error) => return Err(failed(error)),
     };
-    // Another attachment of the name has another number (linux/blkdev.h, `diskseq`).
-    let sequence = || std::fs::read(Path::new("/sys/block").join(&name).join("diskseq")).ok();
-    let before = sequence();
+    if sequence() != before {
+        return Ok(());
+    }
     match sys::loop_clear(node.as_fd()) {
         Err(error) if is_not_attached(&error) => return Ok(()),
         cleared => cleared.map_err(failed)?,
@@ -350,9 +360,9 @@ mod tests {
     #[test]
     fn only_loops_whose_backing_file_has_the_image_name_are_queried() {
         let image = Path::new("/var/lib/diskvitals/pool/v 1.img");
-        assert!(has_name(b"/var/lib/diskvitals/pool/v 1.img\n", image));
+        assert!(has_name(b"/var/lib/diskvitals/pool/v 1.img", image));
         assert!(has_name(b"/pool/v 1.img (deleted)\n", image));
-        assert!(!has_name(b"/mnt/hung/disk.img\n", image));
+        assert!(!has_name(b"/mnt/hung/disk.img", image));
         assert!(!has_name(b"", image));
     }
 

@@ -98,7 +98,7 @@ async fn disk_returns(daemon: Daemon, at: &str) {
 
 const DISKS: [PoolDisk; 3] = [PoolDisk::ReadOnly, PoolDisk::Dead, PoolDisk::Hung];
 
-/// The handle, if the disk lived long enough to create the volume.
+/// The daemon and its volume after the operation, and whether it came to that step.
 async fn fail_at_step(operation: &str, disk: PoolDisk, number: usize) -> (Daemon, String, bool) {
     let daemon = before(operation).await;
     let handle = handle_of(&daemon).expect("it was created");
@@ -138,8 +138,7 @@ async fn the_pod_ends_although_the_daemon_was_killed_and_reads_no_record_any_mor
                 let at = format!("{operation}, step {number}, {disk:?}, killed");
                 let (daemon, handle, reached) = fail_at_step(operation, disk, number).await;
                 let daemon = Daemon::start_with(daemon.kill().await, patient_settings());
-                let read = |disk| disk == PoolDisk::ReadOnly;
-                if read(disk) {
+                if disk == PoolDisk::ReadOnly {
                     daemon.wait_recovered_or_failed().await;
                 }
                 end_pod(&daemon, &handle, &at).await;

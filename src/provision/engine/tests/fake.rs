@@ -245,15 +245,15 @@ impl StepExecutor for FakeHost {
         match disk {
             PoolDisk::Hung if needs_pool_disk(&step) => {
                 tokio::time::sleep(Duration::from_secs(60)).await;
-                return Err(error(StepErrorKind::Stuck, "not finished after 60 s"));
+                Err(error(StepErrorKind::Stuck, "not finished after 60 s"))
             }
             PoolDisk::Dead if needs_pool_disk(&step) => {
-                return Err(error(StepErrorKind::Other, "Input/output error"));
+                Err(error(StepErrorKind::Other, "Input/output error"))
             }
             PoolDisk::ReadOnly
                 if needs_pool_disk(&step) && !matches!(step, Step::ReadRecords { .. }) =>
             {
-                return Err(error(StepErrorKind::Other, "Read-only file system"));
+                Err(error(StepErrorKind::Other, "Read-only file system"))
             }
             _ => self.with_state(|world| world.execute(step)),
         }
