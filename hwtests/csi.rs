@@ -4,6 +4,7 @@
 mod clean_stale;
 mod cordon;
 mod crash;
+mod dead_pool;
 mod fixture;
 mod health;
 mod invalid_requests;

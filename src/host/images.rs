@@ -1,9 +1,10 @@
 //! Image files on loop devices that exist as long as their volumes (`loops` has the loop devices of
 //! filesystem checks).
 //!
-//! In: the path of an image, in the mount namespace of this process. Out: the loop device. A loop
-//! device is identified by the inode of its file, not by a name: names can be truncated, changed or
-//! reused. No state is kept: the kernel's table is authoritative.
+//! In: the path of an image, in the mount namespace of this process. Out: the loop device. No state
+//! is kept: the kernel's table is authoritative. A loop device is attached anew only if none has the
+//! image's inode. To find and detach one, the path of its file is enough, which the kernel has in
+//! memory: the disk below the image may be dead or hang.
 
 use std::fs::File;
 use std::io;
@@ -73,29 +74,75 @@ fn node_path(name: &str) -> PathBuf {
     Path::new("/dev").join(name)
 }
 
-/// None: the image is on no loop device, or does not exist.
+/// An attached loop device, as sysfs lists it.
+struct ListedLoop {
+    name: String,
+    /// The path of its file now, in the mount namespace of this process.
+    file: Vec<u8>,
+}
+
+/// The loop devices whose file has the image's name, in any folder. Reads sysfs only: the image
+/// itself may hang.
+fn list_named(image: &Path) -> Result<Vec<ListedLoop>, ImageError> {
+    let mut named = Vec::new();
+    for entry in std::fs::read_dir("/sys/block").map_err(ImageError::List)? {
+        let entry = entry.map_err(ImageError::List)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(file) = backing_file(&name).filter(|file| has_name(file, image)) {
+            named.push(ListedLoop { name, file });
+        }
+    }
+    Ok(named)
+}
+
+/// None: it is no attached loop device.
+fn backing_file(name: &str) -> Option<Vec<u8>> {
+    let path = Path::new("/sys/block").join(name).join("loop/backing_file");
+    let mut file = std::fs::read(path).ok()?;
+    file.pop_if(|byte| *byte == b'\n');
+    Some(file)
+}
+
+/// The names of all loop devices whose file has the image's name, in any folder. Empty: the image is
+/// certainly not attached. The image's disk is not accessed.
+pub(crate) fn names_of_loops(image: &Path) -> Result<Vec<String>, ImageError> {
+    let named = list_named(image)?.into_iter();
+    Ok(named.map(|listed| listed.name).collect())
+}
+
+/// None: the image is on no loop device, or does not exist. Its disk is accessed only if a loop
+/// device has a file of the same name under another path.
 pub(crate) fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
+    let named = list_named(image)?;
+    for listed in named.iter().filter(|listed| has_path(&listed.file, image)) {
+        // While the node is open, the device keeps its file.
+        if let Some(node) = open_node(&listed.name)?
+            && backing_file(&listed.name).is_some_and(|file| has_path(&file, image))
+        {
+            let name = listed.name.clone();
+            return Ok(Some(AttachedImage { name, node }));
+        }
+    }
+    find_by_inode(image, named)
+}
+
+/// The loop device among `named` with the image's inode. LOOP_GET_STATUS64 queries the filesystem of
+/// the file, which may hang: only devices whose file has the image's name are queried.
+fn find_by_inode(
+    image: &Path,
+    named: Vec<ListedLoop>,
+) -> Result<Option<AttachedImage>, ImageError> {
+    if named.is_empty() {
+        return Ok(None);
+    }
     let data = match std::fs::symlink_metadata(image) {
         Ok(data) => data,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(ImageError::Open(image.to_owned(), error)),
     };
-    for entry in std::fs::read_dir("/sys/block").map_err(ImageError::List)? {
-        let entry = entry.map_err(ImageError::List)?;
-        // Only attached loop devices have this file. The kernel has the name in memory.
-        // LOOP_GET_STATUS64 queries the filesystem of the file, which may hang, so only devices
-        // whose file has this name are queried.
-        let Ok(backing) = std::fs::read(entry.path().join("loop/backing_file")) else {
+    for ListedLoop { name, .. } in named {
+        let Some(node) = open_node(&name)? else {
             continue;
-        };
-        if !has_name(&backing, image) {
-            continue;
-        }
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let node = match File::open(node_path(&name)) {
-            Ok(node) => node,
-            Err(error) if is_not_attached(&error) => continue,
-            Err(error) => return Err(ImageError::Open(node_path(&name), error)),
         };
         let status = match sys::loop_status(node.as_fd()) {
             Ok(status) => status,
@@ -111,16 +158,32 @@ pub(crate) fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
     Ok(None)
 }
 
+/// None: it was detached or removed since.
+fn open_node(name: &str) -> Result<Option<File>, ImageError> {
+    match File::open(node_path(name)) {
+        Ok(node) => Ok(Some(node)),
+        Err(error) if is_not_attached(&error) => Ok(None),
+        Err(error) => Err(ImageError::Open(node_path(name), error)),
+    }
+}
+
 /// Compares the file name only: in another mount namespace, the directories above differ.
 fn has_name(backing_file: &[u8], image: &Path) -> bool {
-    let path = backing_file.strip_suffix(b"\n").unwrap_or(backing_file);
-    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let path = backing_file
+        .strip_suffix(b" (deleted)")
+        .unwrap_or(backing_file);
     let name = path.rsplit(|byte| *byte == b'/').next();
     name.is_some()
         && name
             == image
                 .file_name()
                 .map(std::os::unix::ffi::OsStrExt::as_bytes)
+}
+
+/// Whether the file is the one that was opened at the image's path. A removed or replaced file has
+/// ` (deleted)` after its path.
+fn has_path(backing_file: &[u8], image: &Path) -> bool {
+    backing_file == std::os::unix::ffi::OsStrExt::as_bytes(image.as_os_str())
 }
 
 fn is_not_attached(error: &io::Error) -> bool {
@@ -135,7 +198,7 @@ fn is_not_attached(error: &io::Error) -> bool {
 /// supports it: then no data is cached twice. Otherwise the kernel caches the file, which is
 /// correct too.
 pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, ImageError> {
-    if let Some(attached) = find(image)? {
+    if let Some(attached) = find_by_inode(image, list_named(image)?)? {
         return Ok(attached);
     }
     let opened = |path: &Path, write: bool| {
@@ -225,6 +288,10 @@ pub(crate) fn grow(attached: &AttachedImage) -> Result<(), ImageError> {
 pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
     let AttachedImage { name, node, .. } = attached;
     let failed = |error| ImageError::Detach(name.clone(), error);
+    // Another attachment of the name has another number (Documentation/ABI/testing/sysfs-block,
+    // `diskseq`).
+    let sequence = || std::fs::read(Path::new("/sys/block").join(&name).join("diskseq")).ok();
+    let before = sequence();
     drop(node);
     // Detects a mount or an exclusive opener without changing anything.
     let alone = File::options()
@@ -239,12 +306,13 @@ pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
         }
         Err(error) => return Err(failed(error)),
     };
-    let status = sys::loop_status(node.as_fd());
-    let before = match status.and_then(|status| sys::loop_clear(node.as_fd()).map(|()| status)) {
-        Ok(status) => status,
+    if sequence() != before {
+        return Ok(());
+    }
+    match sys::loop_clear(node.as_fd()) {
         Err(error) if is_not_attached(&error) => return Ok(()),
-        Err(error) => return Err(failed(error)),
-    };
+        cleared => cleared.map_err(failed)?,
+    }
     drop(node);
     // While others have it open, LOOP_CLR_FD only sets autoclear: detach at the last close.
     let is_there = || Path::new("/sys/block").join(&name).join("loop").is_dir();
@@ -254,7 +322,9 @@ pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
         }
         poll(&mut [], PollTimeout::from(DETACH_POLL_MS)).map_err(|errno| failed(errno.into()))?;
     }
-    clear_autoclear(&name, before).map_err(failed)?;
+    if sequence() == before {
+        clear_autoclear(&name).map_err(failed)?;
+    }
     if is_there() {
         Err(ImageError::Busy(name))
     } else {
@@ -262,8 +332,9 @@ pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
     }
 }
 
-/// Clears autoclear again: a device that is reported as attached stays attached.
-fn clear_autoclear(name: &str, before: sys::LoopInfo) -> io::Result<()> {
+/// Clears autoclear again: a device that is reported as attached stays attached. If the disk of its
+/// file does not answer, it ends with its last user.
+fn clear_autoclear(name: &str) -> io::Result<()> {
     let gone = |error: io::Error| match is_not_attached(&error) {
         true => Ok(()),
         false => Err(error),
@@ -273,12 +344,11 @@ fn clear_autoclear(name: &str, before: sys::LoopInfo) -> io::Result<()> {
         Err(error) => return gone(error),
     };
     match sys::loop_status(node.as_fd()) {
-        Ok(now) if (now.device, now.inode) == (before.device, before.inode) => {
+        Ok(now) => {
             let flags = now.flags & !AUTOCLEAR;
             sys::loop_set_status(node.as_fd(), &sys::LoopInfo { flags, ..now }).or_else(gone)
         }
-        // The device has another file now.
-        Ok(_) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(Errno::EIO as i32) => Ok(()),
         Err(error) => gone(error),
     }
 }
@@ -290,9 +360,22 @@ mod tests {
     #[test]
     fn only_loops_whose_backing_file_has_the_image_name_are_queried() {
         let image = Path::new("/var/lib/diskvitals/pool/v 1.img");
-        assert!(has_name(b"/var/lib/diskvitals/pool/v 1.img\n", image));
+        assert!(has_name(b"/var/lib/diskvitals/pool/v 1.img", image));
         assert!(has_name(b"/pool/v 1.img (deleted)\n", image));
-        assert!(!has_name(b"/mnt/hung/disk.img\n", image));
+        assert!(!has_name(b"/mnt/hung/disk.img", image));
         assert!(!has_name(b"", image));
+    }
+
+    #[test]
+    fn only_the_image_itself_has_its_path() {
+        let image = Path::new("/pool/images/v.img");
+        assert!(has_path(b"/pool/images/v.img", image));
+        for other in [
+            "/backup/images/v.img",
+            "/pool/images/v.img (deleted)",
+            "/images/v.img",
+        ] {
+            assert!(!has_path(other.as_bytes(), image), "{other}");
+        }
     }
 }

@@ -6,12 +6,14 @@
 //! volume has one operation at a time; other requests for it are refused until the operation ends.
 //! An operation that hangs blocks its own volume only. Only steps access files and devices.
 //!
-//! Every operation writes its intent first and removes it last. If an error or the end of the
-//! daemon interrupts an operation, `recover` completes it before the next operation on its volume:
-//! it undoes an operation that creates something, and finishes one that removes something.
+//! Every operation writes its intent first and removes it last, except a detachment (unpublishing,
+//! unstaging): it must succeed while the pool's disk is dead, so its record follows the mounts. If an
+//! error or the end of the daemon interrupts an operation, `recover` completes it before the next
+//! operation on its volume: it undoes an operation that creates something, and finishes one that
+//! removes or grows something. After an interrupted detachment it drops records without a mount.
 //!
 //! Modules import downward only: `actor` → `job` → `stage`, `publish`, `expand`, `pool` → `recover` →
-//! `completion` → `attachment` → `backing` → `step_context` → `volume` → `view`, `settings`.
+//! `completion`, `unrecorded` → `attachment` → `backing` → `step_context` → `volume` → `view`, `settings`.
 
 mod actor;
 mod attachment;
@@ -29,6 +31,7 @@ mod request;
 mod settings;
 mod stage;
 mod step_context;
+mod unrecorded;
 mod view;
 mod volume;
 

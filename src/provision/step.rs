@@ -92,11 +92,12 @@ pub enum Step {
         image: HostPath,
         read_only: bool,
     },
-    /// Detaches the loop device; returns `InUse` while it is in use.
+    /// Detaches the loop device, which is found as in `FindImage`; returns `InUse` while it is in use.
     DetachImage {
         image: HostPath,
     },
-    /// Finds the loop device of the image → `StepOutput::Device` or `StepOutput::Empty`.
+    /// Finds the loop device of the image → `StepOutput::Device` or `StepOutput::Empty`. The pool is
+    /// accessed only if a loop device has a file of the same name in another folder.
     FindImage {
         image: HostPath,
     },
@@ -233,6 +234,16 @@ pub enum Step {
     FindMount {
         target: RootedPath,
     },
+    /// Finds what the kernel still has of a volume, from its mount table and its list of loop devices
+    /// alone: neither the volume nor the pool is accessed → `StepOutput::Remains`.
+    FindRemains {
+        /// A path at which any mount counts.
+        at: Option<HostPath>,
+        /// Loop devices with a file of this name count, and their mounts.
+        image: Option<HostPath>,
+        /// The kernel name of a device whose mounts count.
+        device: Option<String>,
+    },
     /// Lists the openers of the mounts at these paths, from /proc only → `StepOutput::Openers`. A
     /// path without a mount has none.
     ListOpeners {
@@ -280,6 +291,7 @@ pub enum StepOutput {
     Mounted {
         mounted: Option<MountedFilesystem>,
     },
+    Remains(Remains),
     /// One line per opener: `812 (mysqld) has /x/y open`.
     Openers {
         openers: Vec<String>,
@@ -287,6 +299,14 @@ pub enum StepOutput {
     PodHolds {
         holds: Vec<PodHold>,
     },
+}
+
+/// What is left of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remains {
+    pub mounts: Vec<HostPath>,
+    /// Kernel names: `loop3`.
+    pub loops: Vec<String>,
 }
 
 /// Capacities in bytes.

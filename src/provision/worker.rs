@@ -18,6 +18,7 @@ mod mounts;
 mod ownership;
 mod pod_holds;
 mod records;
+mod remains;
 mod scan;
 mod tool;
 
@@ -235,6 +236,10 @@ impl StepWorker {
                 .map(|holds| StepOutput::PodHolds { holds }),
             Step::FindMount { target } => {
                 mounts::find_mount(target).map(|mounted| StepOutput::Mounted { mounted })
+            }
+            Step::FindRemains { at, image, device } => {
+                remains::find(at.as_ref(), image.as_ref(), device.as_deref())
+                    .map(StepOutput::Remains)
             }
             Step::GrowFilesystem {
                 device,

@@ -5,6 +5,8 @@
 //! actor waits for channels only.
 
 mod admit;
+mod detach_unrecorded;
+mod publication;
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::convert::Infallible;
@@ -15,7 +17,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use crate::host::clock;
 use crate::model::causes::with_causes;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
@@ -71,6 +72,12 @@ impl VolumeEntry {
 enum TaskResult {
     Discovered(Result<DiscoveredRecords, ProvisionError>),
     Capacities(Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)>),
+    /// A detachment of a volume whose records are not read.
+    Unrecorded {
+        handle: String,
+        reply: Reply,
+        result: Result<Response, ProvisionError>,
+    },
     /// The volume after the operation. The actor stores it and then answers the caller.
     Operation {
         volume: Box<Volume>,
@@ -88,6 +95,8 @@ pub struct Actor<S> {
     view: watch::Sender<Arc<EngineView>>,
     tasks: JoinSet<TaskResult>,
     volumes: BTreeMap<String, VolumeEntry>,
+    /// What detachments of volumes whose records are not read are doing.
+    unrecorded: BTreeMap<String, watch::Receiver<String>>,
     capacities: Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)>,
     /// Of the volume group, when lvm last listed them.
     physical_volumes: Vec<HostPath>,
@@ -133,6 +142,7 @@ impl Engine {
             view,
             tasks: JoinSet::new(),
             volumes: BTreeMap::new(),
+            unrecorded: BTreeMap::new(),
             capacities: Vec::new(),
             physical_volumes: Vec::new(),
             snapshots,
@@ -318,6 +328,11 @@ impl<S: StepExecutor> Actor<S> {
                 }
                 self.capacities = capacities;
             }
+            TaskResult::Unrecorded {
+                handle,
+                reply,
+                result,
+            } => self.end_unrecorded(handle, reply, result),
             TaskResult::Operation {
                 volume,
                 failed_scan,
@@ -379,11 +394,12 @@ impl<S: StepExecutor> Actor<S> {
         (self.volume_group_error, self.unrecognized_files) = (group_error, unrecognized);
         let settings = self.settings();
         for (handle, volume) in discover::build_volumes(&settings, found) {
+            let entry = self.entry_of_discovered(volume);
             if let btree_map::Entry::Vacant(place) = self.volumes.entry(handle) {
-                if let Some(why) = &volume.record_problem {
-                    tracing::error!(volume = volume.handle, %why, "a volume is left alone");
+                if let Some(why) = &entry.volume.record_problem {
+                    tracing::error!(volume = entry.volume.handle, %why, "a volume is left alone");
                 }
-                place.insert(VolumeEntry::idle(volume));
+                place.insert(entry);
             }
         }
         self.records_error = None;
@@ -429,56 +445,6 @@ impl<S: StepExecutor> Actor<S> {
         if fresh {
             self.recover_all();
         }
-    }
-
-    fn publish_view(&self) {
-        let volumes = self.volumes.iter().filter(|(_, entry)| entry.volume.exists);
-        let volumes = volumes
-            .map(|(handle, entry)| (handle.clone(), entry.volume.view(entry.activity.clone())))
-            .collect();
-        self.view.send_replace(Arc::new(EngineView {
-            records_error: self.records_error.clone(),
-            volume_group_error: self.volume_group_error.clone(),
-            volumes,
-            capacities: self.capacities.clone(),
-        }));
-    }
-
-    /// Publishes the view. If the volumes changed, sends them to the owner of the state.
-    async fn publish_inventory(&mut self) -> Result<(), EngineError> {
-        self.publish_view();
-        let settings = self.settings();
-        let observation = match &self.records_error {
-            Some(error) => Observation::failed(clock::now(), error),
-            None => {
-                let volumes = self
-                    .volumes
-                    .values()
-                    .filter(|entry| entry.volume.exists)
-                    .map(|entry| entry.volume.to_provisioned())
-                    .collect();
-                let state = ProvisionState {
-                    driver: settings.driver.clone(),
-                    volumes,
-                    directory: Some(settings.directory.clone()),
-                    volume_group: settings.volume_group.clone(),
-                    physical_volumes: self.physical_volumes.clone(),
-                };
-                Observation::ok(clock::now(), state)
-            }
-        };
-        let same = self.last_published.as_ref().is_some_and(|last| {
-            last.value() == observation.value() && last.error() == observation.error()
-        });
-        // Before the first discovery ends there is nothing to publish and nothing to retract.
-        if same || (self.last_published.is_none() && self.is_discovering) {
-            return Ok(());
-        }
-        self.last_published = Some(observation.clone());
-        self.updates
-            .send(SourceUpdate::Provision(observation))
-            .await
-            .map_err(|_| EngineError::OwnerGone)
     }
 }
 

@@ -228,7 +228,8 @@ async fn grow_before_mount<S: StepExecutor>(
     }
 }
 
-/// Finds the device if it still exists; a missing device is not an error.
+/// Finds the device if it still exists; a missing device is not an error. If a volume group does not
+/// answer, an attached volume keeps the device that it had.
 pub(crate) async fn find_remaining_device<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -238,6 +239,7 @@ pub(crate) async fn find_remaining_device<S: StepExecutor>(
             volume.device = None;
             Ok(())
         }
+        Err(_) if volume.is_attached() && volume.device.is_some() => Ok(()),
         found => found,
     }
 }

@@ -1,9 +1,11 @@
 //! The second half of an operation, after its intent is on disk: an operation that creates
-//! something is undone; one that removes or grows something is finished.
+//! something is undone; one that removes or grows something is finished. A detachment has no intent:
+//! only its mounts and its loop device must go, and a pool on a dead disk can record nothing.
 //!
 //! In: a volume's copy with an intent. Out: steps, and the volume without the intent. The
 //! operations themselves and `recover` call these functions; each may be repeated.
 
+use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::provision::engine::attachment;
 use crate::provision::engine::step_context::{
@@ -11,7 +13,7 @@ use crate::provision::engine::step_context::{
 };
 use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
-use crate::provision::record::VolumeRecord;
+use crate::provision::record::{Operation, VolumeRecord};
 use crate::provision::step::{RootedPath, Step, StepExecutor, Wipe};
 
 /// Undoes staging. No process uses a filesystem while its mkfs may be incomplete; a volume of the
@@ -54,12 +56,71 @@ pub(crate) async fn finish_unstage<S: StepExecutor>(
         ctx.detach_device(volume).await?;
     }
     let staged = volume.staged.take_if(|staged| staged.path == *path);
-    if let Err(fault) = ctx.write_attachments(volume).await {
+    if let Err(fault) = record_detachment(ctx, volume, path).await {
         volume.staged = staged.or(volume.staged.take());
         return Err(fault);
     }
     volume.error = None;
-    ctx.end_operation(volume).await
+    Ok(())
+}
+
+/// Records what is still attached. The record follows the mounts: where the pool does not take it, the
+/// kernel's own tables must prove that the path and, after the last detachment, the loop device are
+/// free. Recovery writes the record when the pool is back; a later start finds a record without a
+/// mount, and corrects it.
+async fn record_detachment<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+    path: &HostPath,
+) -> Result<(), ProvisionError> {
+    let write = async {
+        ctx.write_attachments(volume).await?;
+        // Growth that could not be finished is given up: no caller has received it as done.
+        match &volume.intent {
+            Some(intent) if matches!(intent.operation, Operation::Expand { .. }) => {
+                ctx.end_operation(volume).await
+            }
+            _ => Ok(()),
+        }
+    };
+    let Err(error) = ctx.with_pool_patience(write).await else {
+        return Ok(());
+    };
+    volume.is_reconciled = false;
+    confirm_detached(ctx, volume, path).await?;
+    let error = with_causes(&error);
+    tracing::warn!(
+        volume = volume.handle,
+        error,
+        "a volume was detached, and the pool did not take the record; it is written when the pool is back"
+    );
+    Ok(())
+}
+
+async fn confirm_detached<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &Volume,
+    path: &HostPath,
+) -> Result<(), ProvisionError> {
+    let image = match &volume.backing {
+        Backing::Image(image) if !volume.is_attached() => Some(image),
+        _ => None,
+    };
+    let remains = ctx.find_remains(Some(path), image, None).await?;
+    let mounts = remains.mounts.iter().map(|at| format!("mounted at {at}"));
+    let loops = remains
+        .loops
+        .iter()
+        .map(|name| format!("attached as {name}"));
+    let left: Vec<String> = mounts.chain(loops).collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    Err(ProvisionError::InUse(format!(
+        "volume {} is still {}",
+        volume.handle,
+        left.join(", ")
+    )))
 }
 
 /// Unmounts the volume; returns `InUse` if another filesystem is mounted there.
@@ -121,7 +182,13 @@ pub(crate) async fn finish_unpublish<S: StepExecutor>(
     unmount_own(ctx, volume, &place, field, known).await?;
     let published = volume.published.clone();
     volume.published.retain(|held| held.path != *path);
-    if let Err(fault) = ctx.write_attachments(volume).await {
+    let detached = async {
+        if !volume.is_attached() {
+            ctx.detach_device(volume).await?;
+        }
+        record_detachment(ctx, volume, path).await
+    };
+    if let Err(fault) = detached.await {
         volume.published = published;
         return Err(fault);
     }
@@ -129,11 +196,7 @@ pub(crate) async fn finish_unpublish<S: StepExecutor>(
         target: place,
         owner: None,
     })
-    .await?;
-    if !volume.is_attached() {
-        ctx.detach_device(volume).await?;
-    }
-    ctx.end_operation(volume).await
+    .await
 }
 
 /// A volume exists if its record (or its tagged logical volume) exists: without one, no caller has

@@ -102,8 +102,8 @@ pub(crate) fn build_volumes(
             Ok(intent) if is_unlisted(intent.kind) => continue,
             Ok(intent) => intent,
             Err(error) => {
-                let why = format!("its intent cannot be read: {}", with_causes(&error));
-                mark_unreadable(&mut volumes, settings, handle, why);
+                let problem = record_problem("its intent", &error);
+                mark_unreadable(&mut volumes, settings, handle, problem);
                 continue;
             }
         };
@@ -135,9 +135,8 @@ pub(crate) fn build_volumes(
             Ok(record) if is_unlisted(record.kind) => continue,
             Ok(record) => record,
             Err(error) => {
-                let error = with_causes(&error);
-                let why = format!("the record of its attachments cannot be read: {error}");
-                mark_unreadable(&mut volumes, settings, handle, why);
+                let problem = record_problem("the record of its attachments", &error);
+                mark_unreadable(&mut volumes, settings, handle, problem);
                 continue;
             }
         };
@@ -168,11 +167,8 @@ pub(crate) fn build_volumes(
         match parse_record::<FormatRecord>(handle, file) {
             Ok(record) => volume.format = record,
             Err(error) => {
-                let why = format!(
-                    "the record of its formatting cannot be read: {}",
-                    with_causes(&error)
-                );
-                mark_unreadable(&mut volumes, settings, handle, why);
+                let problem = record_problem("the record of its formatting", &error);
+                mark_unreadable(&mut volumes, settings, handle, problem);
             }
         }
     }
@@ -258,8 +254,7 @@ fn with_record_or_problem(
     match record {
         Ok(record) => volume.with_record(record),
         Err(error) => {
-            let why = format!("its record cannot be read: {}", with_causes(&error));
-            volume.record_problem = Some(RecordProblem::Unreadable(why));
+            volume.record_problem = Some(record_problem("its record", &error));
             volume.name = record::name_in_unreadable(text).unwrap_or(volume.name);
             volume
         }
@@ -287,7 +282,8 @@ fn volume_for_record<'a>(
         let mut volume = match backing {
             Ok(backing) => Volume::new(handle, kind, backing),
             Err(why) => {
-                mark_unreadable(volumes, settings, handle, why.into());
+                let problem = RecordProblem::Unreadable(why.to_owned());
+                mark_unreadable(volumes, settings, handle, problem);
                 return None;
             }
         };
@@ -300,11 +296,19 @@ fn volume_for_record<'a>(
     volumes.get_mut(handle)
 }
 
+fn record_problem(what: &str, error: &RecordError) -> RecordProblem {
+    let why = format!("{what} cannot be read: {}", with_causes(error));
+    match error {
+        RecordError::Unreadable(_) => RecordProblem::NotRead(why),
+        _ => RecordProblem::Unreadable(why),
+    }
+}
+
 fn mark_unreadable(
     volumes: &mut BTreeMap<String, Volume>,
     settings: &Settings,
     handle: &str,
-    why: String,
+    problem: RecordProblem,
 ) {
     let kind = if names::is_pool_handle(handle) {
         BackingKind::Loop
@@ -316,5 +320,5 @@ fn mark_unreadable(
     let volume = volumes
         .entry(handle.to_owned())
         .or_insert_with(|| Volume::new(handle, kind, backing));
-    volume.record_problem = Some(RecordProblem::Unreadable(why));
+    volume.record_problem = Some(problem);
 }

@@ -8,7 +8,7 @@ use crate::provision::engine::request::{
 };
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::Volume;
-use crate::provision::engine::{expand, formatting, pool, publish, recover, stage};
+use crate::provision::engine::{expand, formatting, pool, publish, recover, stage, unrecorded};
 use crate::provision::error::ProvisionError;
 use crate::provision::step::StepExecutor;
 
@@ -68,11 +68,18 @@ impl VolumeJob {
             pool::create(ctx, volume, request, *least).await?;
             return Ok(Response::Volume(Box::new(volume.view(None))));
         }
-        match self {
-            VolumeJob::Delete | VolumeJob::Unstage(_) | VolumeJob::Unpublish(_) => {
-                recover::recover_before_removal(ctx, volume).await?
+        if self.is_detachment() {
+            if volume.is_unrecorded() {
+                let mut attached = unrecorded::with_attachments(ctx, volume).await?;
+                self.detach(ctx, &mut attached).await?;
+                return Ok(Response::Done);
             }
-            _ => recover::recover(ctx, volume).await?,
+            // No recovery: it needs the pool, whose disk may be dead.
+            volume.check_detachable()?;
+        } else if matches!(self, VolumeJob::Delete) {
+            recover::recover_before_deletion(ctx, volume).await?;
+        } else {
+            recover::recover(ctx, volume).await?;
         }
         if !volume.exists {
             // An interrupted deletion of the volume is now finished.
@@ -94,11 +101,34 @@ impl VolumeJob {
                 return Ok(Response::Expanded(expanded));
             }
             VolumeJob::Stage(request) => stage::stage(ctx, volume, &request).await?,
-            VolumeJob::Unstage(path) => stage::unstage(ctx, volume, &path).await?,
             VolumeJob::Publish(request) => publish::publish(ctx, volume, &request).await?,
-            VolumeJob::Unpublish(path) => publish::unpublish(ctx, volume, &path).await?,
+            VolumeJob::Unstage(_) | VolumeJob::Unpublish(_) => {
+                self.detach(ctx, volume).await?;
+                let dropped = recover::drop_detached_orphan(ctx, volume);
+                if ctx.with_pool_patience(dropped).await.is_err() {
+                    // Recovery drops it, and logs why it cannot.
+                    volume.is_reconciled = false;
+                }
+                return Ok(Response::Done);
+            }
         }
         recover::drop_detached_orphan(ctx, volume).await?;
         Ok(Response::Done)
+    }
+
+    pub(crate) fn is_detachment(&self) -> bool {
+        matches!(self, VolumeJob::Unstage(_) | VolumeJob::Unpublish(_))
+    }
+
+    async fn detach<S: StepExecutor>(
+        &self,
+        ctx: &StepContext<S>,
+        volume: &mut Volume,
+    ) -> Result<(), ProvisionError> {
+        match self {
+            VolumeJob::Unstage(path) => stage::unstage(ctx, volume, path).await,
+            VolumeJob::Unpublish(path) => publish::unpublish(ctx, volume, path).await,
+            _ => Ok(()),
+        }
     }
 }

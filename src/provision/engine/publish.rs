@@ -185,7 +185,6 @@ pub(crate) async fn unpublish<S: StepExecutor>(
     volume: &mut Volume,
     path: &str,
 ) -> Result<(), ProvisionError> {
-    volume.check_detachable()?;
     let place = ctx.rooted_path(TARGET_FIELD, &HostPath::from(path))?;
     if !volume.is_published_at(&place.path) {
         // A staging path is not a target: its unmount would affect all pods.
@@ -204,11 +203,5 @@ pub(crate) async fn unpublish<S: StepExecutor>(
             return ctx.run_for_field(step, TARGET_FIELD).await;
         }
     }
-    let operation = Operation::Unpublish {
-        path: place.path.clone(),
-    };
-    ctx.begin_operation(volume, operation).await?;
-    let unpublished =
-        completion::finish_unpublish(ctx, volume, &place.path, Some(TARGET_FIELD)).await;
-    recover::finish_removal(ctx, volume, unpublished).await
+    completion::finish_unpublish(ctx, volume, &place.path, Some(TARGET_FIELD)).await
 }

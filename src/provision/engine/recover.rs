@@ -25,15 +25,15 @@ pub(crate) async fn recover<S: StepExecutor>(
     settled
 }
 
-/// Recovers before a removal. Abandons growth that cannot be finished: no caller has received it as
+/// Recovers before a deletion. Abandons growth that cannot be finished: no caller has received it as
 /// done, its caller repeats the request, and the record has the size.
-pub(crate) async fn recover_before_removal<S: StepExecutor>(
+pub(crate) async fn recover_before_deletion<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     volume.check_detachable()?;
     match &volume.intent {
-        // The intent of the removal replaces it.
+        // The intent of the deletion replaces it.
         Some(intent) if matches!(intent.operation, Operation::Expand { .. }) => {
             reconcile_once(ctx, volume).await
         }
@@ -66,8 +66,7 @@ pub(crate) async fn finish_or_undo<S: StepExecutor>(
     }
 }
 
-/// Ends an operation that removes something: a volume in use stays; everything else is finished
-/// later.
+/// Ends a deletion: a volume in use stays; everything else is finished later.
 pub(crate) async fn finish_removal<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -166,9 +165,10 @@ async fn recover_operation<S: StepExecutor>(
             ctx.end_operation(volume).await
         }
         Operation::Stage { path, .. } => completion::undo_stage(ctx, volume, &path).await,
+        // Earlier versions wrote intents of detachments.
         Operation::Unstage { path } => {
             let finished = completion::finish_unstage(ctx, volume, &path, None).await;
-            end_if_in_use(ctx, volume, finished).await
+            end_detachment(ctx, volume, finished).await
         }
         Operation::Publish { path, .. } if volume.is_published_at(&path) => {
             ctx.end_operation(volume).await
@@ -176,13 +176,13 @@ async fn recover_operation<S: StepExecutor>(
         Operation::Publish { path, .. } => completion::undo_publish(ctx, volume, &path).await,
         Operation::Unpublish { path } => {
             let finished = completion::finish_unpublish(ctx, volume, &path, None).await;
-            end_if_in_use(ctx, volume, finished).await
+            end_detachment(ctx, volume, finished).await
         }
     }
 }
 
 /// A volume in use was not removed: its user keeps it, and the caller repeats the request.
-async fn end_if_in_use<S: StepExecutor>(
+async fn end_detachment<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     finished: Result<(), ProvisionError>,
@@ -192,10 +192,10 @@ async fn end_if_in_use<S: StepExecutor>(
             tracing::warn!(volume = volume.handle, %why, "what was about to be unmounted is in use, and stays");
             // The next recovery compares the records with the host.
             volume.is_reconciled = false;
-            ctx.end_operation(volume).await
         }
-        finished => finished,
+        finished => finished?,
     }
+    ctx.end_operation(volume).await
 }
 
 /// Drops records without a mount (after a reboot or an administrator's umount). If the host cannot
@@ -208,7 +208,7 @@ async fn reconcile<S: StepExecutor>(
         return attachment::check_unattached(ctx, volume).await;
     }
     if !volume.is_attached() {
-        return Ok(());
+        return rewrite_outdated(ctx, volume).await;
     }
     let before = (volume.staged.clone(), volume.published.clone());
     match ctx.find_device(volume).await {
@@ -246,9 +246,21 @@ async fn reconcile<S: StepExecutor>(
         if !volume.is_attached() && volume.device.is_some() {
             ctx.detach_device(volume).await?;
         }
-        ctx.write_attachments(volume).await?;
+        return ctx.write_attachments(volume).await;
     }
-    Ok(())
+    rewrite_outdated(ctx, volume).await
+}
+
+/// Writes the record that the pool did not take. A pool that hangs must not keep the next detachment
+/// waiting.
+async fn rewrite_outdated<S: StepExecutor>(
+    ctx: &StepContext<S>,
+    volume: &mut Volume,
+) -> Result<(), ProvisionError> {
+    if !volume.is_record_outdated {
+        return Ok(());
+    }
+    ctx.with_pool_patience(ctx.write_attachments(volume)).await
 }
 
 /// Whether an attachment of the records still exists.

@@ -93,7 +93,6 @@ pub(crate) async fn unstage<S: StepExecutor>(
     volume: &mut Volume,
     path: &str,
 ) -> Result<(), ProvisionError> {
-    volume.check_detachable()?;
     let target = ctx.rooted_path(STAGING_FIELD, &HostPath::from(path))?;
     if let Some(held) = volume.published.first() {
         return Err(ProvisionError::FailedPrecondition(format!(
@@ -102,16 +101,13 @@ pub(crate) async fn unstage<S: StepExecutor>(
             access::describe(held)
         )));
     }
-    // No record lists a staging there, but a mount may exist.
+    // No record lists a staging there, but a mount may exist. Without one, a volume that is staged
+    // nowhere may still have its device, from a staging that was interrupted.
     if !volume.is_staged_at(&target.path)
         && !attachment::is_mounted_unrecorded(ctx, volume, &target, STAGING_FIELD).await?
+        && volume.staged.is_some()
     {
         return Ok(());
     }
-    let operation = Operation::Unstage {
-        path: target.path.clone(),
-    };
-    ctx.begin_operation(volume, operation).await?;
-    let unstaged = completion::finish_unstage(ctx, volume, &target.path, Some(STAGING_FIELD)).await;
-    recover::finish_removal(ctx, volume, unstaged).await
+    completion::finish_unstage(ctx, volume, &target.path, Some(STAGING_FIELD)).await
 }

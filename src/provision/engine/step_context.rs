@@ -4,6 +4,7 @@
 //! In: a volume's copy and the settings. Out: steps, one after another. It makes no decisions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::watch;
@@ -20,8 +21,8 @@ use crate::provision::record::{self, Operation, RecordError, VERSION, VolumeReco
 use crate::provision::rules::paths;
 use crate::provision::step::{
     Content, Device, DeviceIdentity, LogicalVolume, MountedFilesystem, PathOwner, PathRole,
-    PoolCapacity, RecordFile, RootedPath, ScanState, Step, StepError, StepErrorKind, StepExecutor,
-    StepOutput,
+    PoolCapacity, RecordFile, Remains, RootedPath, ScanState, Step, StepError, StepErrorKind,
+    StepExecutor, StepOutput,
 };
 
 /// Directories of records in the pool's folder.
@@ -33,11 +34,25 @@ pub(crate) const FORMATS_DIR: &str = "formats";
 /// pool.
 pub(crate) const POOL_TARGET: &str = "pool";
 
+/// A write that can be repeated later waits this long for a pool that may hang. Callers give a
+/// detachment two minutes.
+const POOL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The target of a volume's steps that wait for the pool alone.
+pub(crate) fn pool_target(target: &str) -> String {
+    match target {
+        POOL_TARGET => target.to_owned(),
+        handle => format!("{handle} in the pool"),
+    }
+}
+
 pub(crate) struct StepContext<S> {
     executor: Arc<S>,
     pub settings: Arc<Settings>,
     /// The executor runs steps of one target one after another.
     target: String,
+    /// The target of steps that wait for the pool alone.
+    pool_target: String,
     /// A description of the operation for messages.
     operation: &'static str,
     activity: watch::Sender<String>,
@@ -55,6 +70,7 @@ impl<S: StepExecutor> StepContext<S> {
             executor,
             settings,
             target: target.to_owned(),
+            pool_target: pool_target(target),
             operation,
             activity,
         };
@@ -64,7 +80,11 @@ impl<S: StepExecutor> StepContext<S> {
     pub(crate) async fn execute(&self, step: Step) -> Result<StepOutput, StepError> {
         self.activity
             .send_replace(format!("{}: {}", self.operation, step.description()));
-        self.executor.execute(&self.target, step).await
+        let target = match step.waits_for_pool() {
+            true => &self.pool_target,
+            false => &self.target,
+        };
+        self.executor.execute(target, step).await
     }
 
     /// `field` is the request's field with the step's path.
@@ -294,16 +314,58 @@ impl<S: StepExecutor> StepContext<S> {
         Ok(())
     }
 
-    pub(crate) async fn write_attachments(&self, volume: &Volume) -> Result<(), ProvisionError> {
-        if !volume.is_attached() {
-            return self.remove_record(ATTACHMENTS_DIR, &volume.handle).await;
+    /// After an error the record on disk may be the old or the new one.
+    pub(crate) async fn write_attachments(
+        &self,
+        volume: &mut Volume,
+    ) -> Result<(), ProvisionError> {
+        if volume.is_unrecorded() {
+            // They may list more than the kernel still has.
+            volume.check_usable()?;
         }
-        self.write_record(
-            ATTACHMENTS_DIR,
-            &volume.handle,
-            &volume.attachments_record(),
-        )
-        .await
+        volume.is_record_outdated = true;
+        let handle = &volume.handle;
+        if volume.is_attached() {
+            let record = volume.attachments_record();
+            self.write_record(ATTACHMENTS_DIR, handle, &record).await?;
+        } else {
+            self.remove_record(ATTACHMENTS_DIR, handle).await?;
+        }
+        volume.is_record_outdated = false;
+        Ok(())
+    }
+
+    /// Awaits a write that can be repeated later, but not a pool that hangs. A started step continues.
+    pub(crate) async fn with_pool_patience(
+        &self,
+        write: impl Future<Output = Result<(), ProvisionError>>,
+    ) -> Result<(), ProvisionError> {
+        tokio::time::timeout(POOL_PATIENCE, write)
+            .await
+            .unwrap_or_else(|_| {
+                Err(ProvisionError::Stuck(format!(
+                    "the pool {} has not answered for {} s",
+                    self.settings.directory,
+                    POOL_PATIENCE.as_secs()
+                )))
+            })
+    }
+
+    pub(crate) async fn find_remains(
+        &self,
+        at: Option<&HostPath>,
+        image: Option<&HostPath>,
+        device: Option<&str>,
+    ) -> Result<Remains, ProvisionError> {
+        let step = Step::FindRemains {
+            at: at.cloned(),
+            image: image.cloned(),
+            device: device.map(str::to_owned),
+        };
+        match self.run_with_output(step, None).await? {
+            StepOutput::Remains(remains) => Ok(remains),
+            other => Err(unexpected_output(&other)),
+        }
     }
 
     async fn write_record(
@@ -352,7 +414,8 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Unmounts the volume; a foreign mount stays and is returned. `known` means that a record
-    /// lists the mount: the only evidence for a folder that is the root of its filesystem.
+    /// lists the mount: the only evidence for a folder that is the root of its filesystem, and for a
+    /// static device that was removed.
     pub(crate) async fn unmount(
         &self,
         volume: &Volume,
@@ -360,7 +423,12 @@ impl<S: StepExecutor> StepContext<S> {
         field: Option<&'static str>,
         known: bool,
     ) -> Result<Option<MountedFilesystem>, ProvisionError> {
-        let recorded = known && matches!(volume.backing, Backing::Directory(_));
+        let recorded = known
+            && match &volume.backing {
+                Backing::Directory(_) => true,
+                Backing::Device(_) => volume.device.is_none(),
+                Backing::Image(_) | Backing::LogicalVolume { .. } => false,
+            };
         match self.find_mount(target, field).await? {
             None => Ok(None),
             Some(mounted) if !recorded && !volume.matches_mount(&mounted) => Ok(Some(mounted)),

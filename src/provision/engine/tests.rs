@@ -2,6 +2,7 @@
 
 mod availability;
 mod crash;
+mod dead_pool;
 mod fake;
 mod formatting;
 mod invariants;
@@ -93,7 +94,11 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(fake: FakeHost) -> Daemon {
-        let settings = watch::Sender::new(Arc::new(settings()));
+        Daemon::start_with(fake, settings())
+    }
+
+    pub(crate) fn start_with(fake: FakeHost, settings: Settings) -> Daemon {
+        let settings = watch::Sender::new(Arc::new(settings));
         let (reports, received) = mpsc::channel(10_000);
         let snapshots = watch::Sender::new(Arc::new(pool_snapshot()));
         let (engine, actor) = Engine::new(
@@ -127,6 +132,13 @@ impl Daemon {
         };
         views.wait_for(idle).await.expect("the engine runs");
         self.engine.rescan().await;
+    }
+
+    /// As `wait_recovered`, where recovery may fail and is tried again.
+    pub(crate) async fn wait_recovered_or_failed(&self) {
+        let mut views = self.engine.subscribe();
+        let read = |view: &Arc<super::EngineView>| view.records_error.is_none();
+        views.wait_for(read).await.expect("the engine runs");
     }
 
     /// Killed where it stands.

@@ -28,6 +28,10 @@ pub(crate) enum RecordProblem {
     /// A record of the volume is unreadable: no operation changes the volume.
     #[error("{0}")]
     Unreadable(String),
+    /// The pool's disk does not return a record. The volume can only be detached, by what the kernel
+    /// has of it; its records are not written.
+    #[error("{0}")]
+    NotRead(String),
     /// The volume can only be detached.
     #[error("its own record is missing")]
     Orphan,
@@ -58,6 +62,8 @@ pub(crate) struct Volume {
     pub exists: bool,
     /// The records were compared with the host since the start of the daemon.
     pub is_reconciled: bool,
+    /// The record of the attachments could not be written: recovery writes it again.
+    pub is_record_outdated: bool,
     pub record_problem: Option<RecordProblem>,
     /// The error of the last comparison with the host.
     pub error: Option<String>,
@@ -82,6 +88,7 @@ impl Volume {
             intent: None,
             exists: true,
             is_reconciled: false,
+            is_record_outdated: false,
             record_problem: None,
             error: None,
             recovery_error: None,
@@ -204,12 +211,17 @@ impl Volume {
         }
     }
 
-    /// Whether the volume's records allow at least a detach.
+    /// Whether the volume's records allow at least a detach that relies on them.
     pub(crate) fn check_detachable(&self) -> Result<(), ProvisionError> {
         match &self.record_problem {
-            Some(RecordProblem::Unreadable(_)) => self.check_usable(),
+            Some(RecordProblem::Unreadable(_) | RecordProblem::NotRead(_)) => self.check_usable(),
             Some(RecordProblem::Orphan) | None => Ok(()),
         }
+    }
+
+    /// Whether it may have records that were not read.
+    pub(crate) fn is_unrecorded(&self) -> bool {
+        matches!(self.record_problem, Some(RecordProblem::NotRead(_)))
     }
 
     /// The attachment path, for messages.

@@ -55,6 +55,22 @@ impl WorkerRole {
 }
 
 impl Step {
+    /// Whether the step waits for the pool alone: its files or its volume group. Such steps of a
+    /// volume wait for each other and for no other step of it, so that a volume can be unmounted while
+    /// its pool hangs. No other step relies on the order.
+    pub(crate) fn waits_for_pool(&self) -> bool {
+        matches!(
+            self,
+            Step::ReadRecords { .. }
+                | Step::WriteRecord { .. }
+                | Step::RemoveRecord { .. }
+                | Step::CreateImage { .. }
+                | Step::GrowImage { .. }
+                | Step::RemoveImage { .. }
+                | Step::ListLogicalVolumes { .. }
+        )
+    }
+
     /// The worker role that executes the step, and the time after which it counts as stuck. A stuck
     /// step is not terminated: nothing in it can be ended safely from outside.
     pub(crate) fn worker(&self) -> (WorkerRole, Duration) {
@@ -74,6 +90,7 @@ impl Step {
             | Step::BindDevice { .. }
             | Step::RemoveTarget { .. }
             | Step::FindMount { .. }
+            | Step::FindRemains { .. }
             | Step::ListOpeners { .. }
             | Step::ListPodHolds { .. } => (Host, QUICK_SECONDS),
             Step::CreateImage { .. } | Step::GrowImage { .. } => (Host, ALLOCATE_SECONDS),
@@ -160,6 +177,9 @@ impl Step {
             Step::Unmount { target, .. } => format!("unmounting {}", target.path),
             Step::RemoveTarget { target, .. } => format!("removing {}", target.path),
             Step::FindMount { target } => format!("looking up the mount at {}", target.path),
+            Step::FindRemains { .. } => {
+                "looking for what is left in the mount table and on loop devices".to_owned()
+            }
             Step::ListOpeners { .. } => "listing the openers of a mount".to_owned(),
             Step::ListPodHolds { .. } => "looking for what holds pods".to_owned(),
             Step::GrowFilesystem { at, fs_type, .. } => {

@@ -23,7 +23,7 @@ use crate::provision::step::{Device, StepErrorKind, Wipe};
 use crate::provision::worker::error::{StepWorkerError, io_error};
 use crate::provision::worker::{device, records};
 
-fn image_error(error: ImageError) -> StepWorkerError {
+pub(super) fn image_error(error: ImageError) -> StepWorkerError {
     let kind = match &error {
         ImageError::Busy(_) => StepErrorKind::InUse,
         ImageError::Open(_, source) if source.kind() == io::ErrorKind::NotFound => {

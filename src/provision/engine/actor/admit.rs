@@ -4,6 +4,7 @@
 use crate::host::{clock, random};
 use crate::model::cordon;
 use crate::model::provision::BackingKind;
+use crate::provision::engine::actor::detach_unrecorded::busy;
 use crate::provision::engine::actor::{Actor, VolumeEntry};
 use crate::provision::engine::backing::pool_backing;
 use crate::provision::engine::job::{Reply, Request, VolumeJob};
@@ -29,16 +30,19 @@ impl<S: StepExecutor> Actor<S> {
     /// The first checks use only the request: an invalid request is reported before missing
     /// records.
     pub(super) fn accept(&mut self, request: Request, reply: Reply) {
-        let admission = self
-            .check_request(&request)
-            .and_then(|()| match &self.records_error {
-                Some(why) => Err(ProvisionError::Unavailable(why.clone())),
-                None => Ok(()),
-            })
-            .and_then(|()| match request {
-                Request::Create(request) => self.admit_create(request),
-                Request::Operation(handle, job) => self.admit_operation(handle, job),
-            });
+        if let Err(error) = self.check_request(&request) {
+            return self.carry_out(Err(error), reply);
+        }
+        if let Some(why) = self.records_error.clone() {
+            if let Err(reply) = self.detach_unrecorded(request, reply, &why) {
+                self.carry_out(Err(ProvisionError::Unavailable(why)), reply);
+            }
+            return;
+        }
+        let admission = match request {
+            Request::Create(request) => self.admit_create(request),
+            Request::Operation(handle, job) => self.admit_operation(handle, job),
+        };
         self.carry_out(admission, reply);
     }
 
@@ -112,10 +116,7 @@ impl<S: StepExecutor> Actor<S> {
             Some(VolumeEntry {
                 activity: Some(doing),
                 ..
-            }) => Err(ProvisionError::Aborted(format!(
-                "volume {handle} is busy: {}",
-                doing.borrow().clone()
-            ))),
+            }) => Err(busy(handle, doing)),
             Some(_) => Ok(()),
             None => match &self.volume_group_error {
                 Some(why) if names::is_pool_handle(handle) => {

@@ -7,7 +7,7 @@ use super::lifecycle::{assert_clean, fake_host};
 use super::*;
 use crate::provision::step::StepErrorKind;
 
-const OPERATIONS: [&str; 7] = [
+pub(crate) const OPERATIONS: [&str; 7] = [
     "create",
     "stage",
     "publish",
@@ -18,7 +18,7 @@ const OPERATIONS: [&str; 7] = [
 ];
 const NAME: &str = "pvc-1";
 
-fn handle_of(daemon: &Daemon) -> Option<String> {
+pub(crate) fn handle_of(daemon: &Daemon) -> Option<String> {
     daemon
         .engine
         .view()
@@ -28,7 +28,11 @@ fn handle_of(daemon: &Daemon) -> Option<String> {
         .map(|seen| seen.provided.handle.clone())
 }
 
-async fn run(daemon: &Daemon, operation: &str, kind: BackingKind) -> Result<(), ProvisionError> {
+pub(crate) async fn run(
+    daemon: &Daemon,
+    operation: &str,
+    kind: BackingKind,
+) -> Result<(), ProvisionError> {
     let wish = CreateRequest {
         kind: Some(kind),
         ..create_request(NAME)

@@ -9,6 +9,7 @@ pub(crate) use steps::HIDDEN_AT;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -16,8 +17,8 @@ use crate::model::path::HostPath;
 use crate::provision::rules::paths;
 use crate::provision::step::{
     BindSource, Content, Device, DeviceIdentity, FormatProof, LogicalVolume, MountedFilesystem,
-    OwnedPath, PathOwner, PoolCapacity, RecordFile, RootedPath, ScanState, Step, StepError,
-    StepErrorKind, StepExecutor, StepOutput,
+    OwnedPath, PathOwner, PoolCapacity, RecordFile, Remains, RootedPath, ScanState, Step,
+    StepError, StepErrorKind, StepExecutor, StepOutput,
 };
 
 /// What happens to the step with a number, counted from the injection.
@@ -30,6 +31,19 @@ pub(crate) enum InjectedFault {
     Fail(StepErrorKind),
     /// It is done, and nobody is told.
     FailAfter(StepErrorKind),
+    /// The pool's disk, from this step on.
+    Disk(PoolDisk),
+}
+
+/// The disk of the pool's folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PoolDisk {
+    #[default]
+    Good,
+    ReadOnly,
+    Dead,
+    /// Steps are stuck after a minute, as `step::spec` says.
+    Hung,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +123,9 @@ pub(crate) struct HostState {
     pub growing_broken: bool,
     /// Its disk is not mounted.
     pub folder_missing: bool,
+    pub pool_disk: PoolDisk,
+    /// Loop devices that cannot be detached, by their files.
+    pub other_loops: BTreeMap<String, String>,
     pub made: u32,
     pub most_mounted: usize,
 }
@@ -118,6 +135,8 @@ pub(crate) struct FakeHost {
     pub state: Arc<Mutex<HostState>>,
     /// Turns true when the daemon dies: then no step does anything any more.
     pub crashed: watch::Sender<bool>,
+    /// No unmount ends while it is true.
+    pub is_unmount_held: watch::Sender<bool>,
 }
 
 pub(crate) const UNIT: u64 = 4096;
@@ -131,6 +150,7 @@ impl FakeHost {
         FakeHost {
             state: Arc::new(Mutex::new(world)),
             crashed: watch::Sender::new(false),
+            is_unmount_held: watch::Sender::new(false),
         }
     }
 
@@ -157,6 +177,7 @@ impl FakeHost {
         FakeHost {
             state: self.state.clone(),
             crashed: watch::Sender::new(false),
+            is_unmount_held: watch::Sender::new(false),
         }
     }
 }
@@ -213,10 +234,43 @@ impl StepExecutor for FakeHost {
                 drop(self.with_state(|world| world.execute(step)));
                 return Err(error(kind, "made to fail after it was done"));
             }
+            Some(InjectedFault::Disk(disk)) => self.with_state(|world| world.pool_disk = disk),
             None => {}
         }
-        self.with_state(|world| world.execute(step))
+        if matches!(step, Step::Unmount { .. }) {
+            let mut held = self.is_unmount_held.subscribe();
+            held.wait_for(|held| !held).await.expect("the test runs");
+        }
+        let disk = self.with_state(|world| world.pool_disk);
+        match disk {
+            PoolDisk::Hung if needs_pool_disk(&step) => {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                Err(error(StepErrorKind::Stuck, "not finished after 60 s"))
+            }
+            PoolDisk::Dead if needs_pool_disk(&step) => {
+                Err(error(StepErrorKind::Other, "Input/output error"))
+            }
+            PoolDisk::ReadOnly
+                if needs_pool_disk(&step) && !matches!(step, Step::ReadRecords { .. }) =>
+            {
+                Err(error(StepErrorKind::Other, "Read-only file system"))
+            }
+            _ => self.with_state(|world| world.execute(step)),
+        }
     }
+}
+
+fn needs_pool_disk(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::ReadRecords { .. }
+            | Step::WriteRecord { .. }
+            | Step::RemoveRecord { .. }
+            | Step::CreateImage { .. }
+            | Step::GrowImage { .. }
+            | Step::RemoveImage { .. }
+            | Step::AttachImage { .. }
+    )
 }
 
 impl HostState {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::crash::assert_consistent;
-use super::fake::{DiskContent, InjectedFault};
+use super::fake::{DiskContent, InjectedFault, PoolDisk};
 use super::lifecycle::fake_host;
 use super::*;
 use crate::provision::step::StepErrorKind;
@@ -41,6 +41,8 @@ fn any_injected_fault() -> impl Strategy<Value = Option<(usize, InjectedFault)>>
         Just(InjectedFault::Fail(StepErrorKind::Other)),
         Just(InjectedFault::FailAfter(StepErrorKind::Other)),
         Just(InjectedFault::FailAfter(StepErrorKind::Stuck)),
+        Just(InjectedFault::Disk(PoolDisk::Dead)),
+        Just(InjectedFault::Disk(PoolDisk::ReadOnly)),
     ];
     proptest::option::weighted(0.5, (0..12usize, sort))
 }
@@ -137,6 +139,9 @@ async fn run_actions(acts: Vec<(Action, Option<(usize, InjectedFault)>)>) {
             _ = dead.wait_for(|dead| *dead) => true,
         };
         daemon.host.stop_injecting();
+        daemon
+            .host
+            .with_state(|world| world.pool_disk = PoolDisk::Good);
         assert_consistent(&daemon.host, &at);
         if died || matches!(act, Action::Reboot) {
             let fake = daemon.kill().await;

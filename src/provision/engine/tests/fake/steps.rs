@@ -306,6 +306,31 @@ impl HostState {
                 image.content = DiskContent::Filesystem(fs_type);
                 Ok(StepOutput::Empty)
             }
+            Step::FindRemains { at, image, device } => {
+                let image = image.map(|image| image.to_string()).unwrap_or_default();
+                let attached = self
+                    .images
+                    .get(&image)
+                    .and_then(|image| image.device.clone());
+                let other = self.other_loops.get(&image).cloned();
+                let loops: Vec<String> = attached
+                    .map(|(name, _)| name)
+                    .into_iter()
+                    .chain(other)
+                    .collect();
+                let at = at.map(|path| path.to_string());
+                let is_left = |path: &String, mount: &FakeMount| {
+                    at.as_ref() == Some(path)
+                        || loops.contains(&mount.source)
+                        || device.as_ref() == Some(&mount.source)
+                };
+                let left = self
+                    .mounts
+                    .iter()
+                    .filter(|(path, mount)| is_left(path, mount));
+                let mounts = left.map(|(path, _)| path.as_str().into()).collect();
+                Ok(StepOutput::Remains(Remains { mounts, loops }))
+            }
             // Nobody holds anything here.
             Step::ListPodHolds { .. } => Ok(StepOutput::PodHolds { holds: Vec::new() }),
             Step::ListOpeners { .. } => Ok(StepOutput::Openers {
