@@ -238,7 +238,7 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
 
     // Everything that knows of it starts anew.
     drop(controller);
-    let on_node = format!("spec.nodeName={node}");
+    let of_node = format!("spec.nodeName={node}");
     kubectl(&[
         "-n",
         NAMESPACE,
@@ -246,7 +246,7 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
         "pod",
         "--wait=true",
         "--field-selector",
-        &on_node,
+        &of_node,
     ]);
     let controller = controller::start(&fixture, "", &["--duties", "quarantine"]);
     fixture.is_ready();

@@ -13,7 +13,7 @@ use crate::fleet::model::release::candidate::{Candidate, Sighting, find};
 use crate::fleet::model::release::check::{ActionState, Case, PolicyState, Refusal, check};
 use crate::fleet::model::release::evidence::Evidence;
 use crate::fleet::model::release::proposal::{evidence_update, proposal};
-use crate::fleet::model::release::steps::{self, Progress};
+use crate::fleet::model::release::steps::{self, Progress, Step};
 use crate::fleet::release::action::{ActionObject, PROPOSED, add_step};
 use crate::fleet::release::challenge::Outcome;
 use crate::fleet::release::{Context, Decision, Engine, Job, Key, Question, Subject};
@@ -279,7 +279,12 @@ impl Engine {
         if asks(action, &refusals) {
             self.ask(action, cx);
         }
-        self.count_held(action, &refusals);
+        // A claim that this action deletes is no refusal.
+        if matches!(step, Step::MarkClaimDeleted) {
+            self.held.remove(&action.uid);
+        } else {
+            self.count_held(action, &refusals);
+        }
         self.take_step(action, status, (step, progress), cx);
     }
 

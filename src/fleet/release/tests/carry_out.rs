@@ -413,7 +413,14 @@ fn the_steps_of_an_action_do_not_count_as_gates_that_hold_its_claim_back() {
     let (mut cluster, mut engine) = (Cluster::new(), engine(true));
     cluster.run_until(&mut engine, CONFIRMED);
     cluster.told_of_claim.clear();
+    cluster.run_until(&mut engine, PREPARED);
+    cluster.told.clear();
     cluster.run_until(&mut engine, REPLACED);
+    assert!(
+        !cluster.told.contains(&"ReleaseHeldBack"),
+        "{:?}",
+        cluster.told
+    );
     assert_eq!(
         cluster.told_of_claim,
         ["ReleaseClaimDeleted", "ReleaseReplaced"]
