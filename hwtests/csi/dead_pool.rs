@@ -1,7 +1,7 @@
 //! A pool whose drive dies or hangs under a pod: the pod ends, the volume stays, and the records are
 //! right when the drive is back.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tonic::{Code, Status};
@@ -117,7 +117,7 @@ impl Pool {
     }
 
     /// The volume has its data and no attachment of before, and can be deleted.
-    async fn is_as_before(self, volume: Volume, content: &[u8]) {
+    async fn verify_unchanged(self, volume: Volume, content: &[u8]) {
         let csi = self.csi();
         eventually("the volume is known again", SOON, async || {
             csi.health(&volume.handle).await.ok()
@@ -210,7 +210,10 @@ async fn a_pod_on_a_pool_whose_drive_dies_ends_and_its_volume_survives_the_retur
         );
         let refused = csi.create("pvc-c", 16 * MIB, ext4()).await;
         assert!(refused.is_err(), "{refused:?}");
-        pool.returns().await.is_as_before(volume, b"a pod's").await;
+        pool.returns()
+            .await
+            .verify_unchanged(volume, b"a pod's")
+            .await;
     }
 }
 
@@ -285,7 +288,10 @@ async fn a_pod_on_a_pool_that_hangs_ends_and_the_volume_is_unstaged_once_the_dri
     })
     .await;
     pool.nothing_is_attached();
-    pool.returns().await.is_as_before(volume, b"a pod's").await;
+    pool.returns()
+        .await
+        .verify_unchanged(volume, b"a pod's")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

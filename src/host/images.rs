@@ -361,7 +361,7 @@ mod tests {
     fn only_loops_whose_backing_file_has_the_image_name_are_queried() {
         let image = Path::new("/var/lib/diskvitals/pool/v 1.img");
         assert!(has_name(b"/var/lib/diskvitals/pool/v 1.img", image));
-        assert!(has_name(b"/pool/v 1.img (deleted)\n", image));
+        assert!(has_name(b"/pool/v 1.img (deleted)", image));
         assert!(!has_name(b"/mnt/hung/disk.img", image));
         assert!(!has_name(b"", image));
     }

@@ -3,6 +3,7 @@
 //!
 //! Each step is idempotent. A step does not depend on the order of steps; the engine decides it.
 
+mod error;
 pub(crate) mod spec;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::clean_order::PodHold;
 use crate::model::path::HostPath;
 pub use crate::model::provision::Wipe;
+pub use crate::provision::step::error::{StepError, StepErrorKind};
 
 /// A path from a caller, in the host's mount namespace. It is resolved below `root` only and
 /// follows no link (`host::resolve_beneath`).
@@ -450,55 +452,6 @@ pub struct MountedFilesystem {
     pub read_only: bool,
     /// The path within the filesystem.
     pub root: HostPath,
-}
-
-/// The reason why a step failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{message}")]
-pub struct StepError {
-    pub kind: StepErrorKind,
-    /// The operation, its object, and the causes.
-    pub message: String,
-}
-
-impl StepError {
-    pub(crate) fn new(kind: StepErrorKind, message: impl Into<String>) -> StepError {
-        StepError {
-            kind,
-            message: message.into(),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StepErrorKind {
-    /// The path leads outside its root, contains a link, or names the wrong type of file.
-    InvalidPath,
-    NotFound,
-    /// Another object exists at the path.
-    AlreadyExists,
-    /// The object is in use: the message names the users, as far as they are known.
-    InUse,
-    /// Only a step of ours has the object open, whose daemon was killed: it ends soon.
-    Interrupted,
-    /// Not enough space.
-    NoSpace,
-    /// The kernel does not support the operation, or a tool is missing.
-    Unsupported,
-    /// The device has content that is not ours.
-    ForeignData,
-    /// Anything else that failed.
-    Other,
-    /// The step has not finished in its time; its outcome is unknown.
-    Stuck,
-}
-
-impl StepErrorKind {
-    /// For `Format`: mkfs was not started. Errors of mkfs itself are `Other` or `Stuck`.
-    pub(crate) fn is_refusal(self) -> bool {
-        !matches!(self, StepErrorKind::Other | StepErrorKind::Stuck)
-    }
 }
 
 /// Executes steps, one at a time for each `target` (a volume's handle, or `pool`). Further steps of

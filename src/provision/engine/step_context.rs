@@ -39,7 +39,7 @@ pub(crate) const POOL_TARGET: &str = "pool";
 const POOL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The target of a volume's steps that wait for the pool alone.
-pub(crate) fn pool_target(target: &str) -> String {
+fn pool_target(target: &str) -> String {
     match target {
         POOL_TARGET => target.to_owned(),
         handle => format!("{handle} in the pool"),
