@@ -308,8 +308,14 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
         BTreeSet::from([orphan.clone()]),
         BTreeSet::from([orphan.clone()]),
     );
+    let mut before = Default::default();
     until("node and cluster list it", TIME_LIMIT, || {
-        (stale_lists(&second) == both).then_some(())
+        let lists = stale_lists(&second);
+        if lists != before {
+            println!("stale on the node, and in the cluster: {lists:?}");
+            before = lists.clone();
+        }
+        (lists == both).then_some(())
     });
     transcript.run("kubectl diskvitals stale");
     on_node(&second, &["cleanup", &orphan, "--yes"]);

@@ -200,25 +200,24 @@ fn find_open_kind(process: &Path, what: &OpenTarget, seen: &[MatchingMount]) -> 
         }
     }
     if seen.is_empty() {
-        None
-    } else {
-        find_mapping(
-            &std::fs::read(process.join("maps")).unwrap_or_default(),
-            what.dev,
-        )
+        return None;
     }
+    let maps = std::fs::read(process.join("maps")).unwrap_or_default();
+    // The filesystem of a directory that is mounted again is in use at many other places.
+    let is_there = |path: &HostPath| what.mount_point.is_none() || below(path);
+    find_mapping(&maps, what.dev, is_there)
 }
 
 /// proc_pid_maps(5): `55d0…-55d0… r--p 00000000 07:03 12 /x/y`; the device number is hexadecimal.
-fn find_mapping(maps: &[u8], dev: DevNo) -> Option<OpenKind> {
+fn find_mapping(maps: &[u8], dev: DevNo, is_there: impl Fn(&HostPath) -> bool) -> Option<OpenKind> {
     let wanted = format!("{:02x}:{:02x}", dev.major, dev.minor);
     maps.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.splitn(6, |byte| *byte == b' ');
-        (fields.nth(3)? == wanted.as_bytes()).then(|| {
-            OpenKind::MemoryMap(HostPath::new(
-                fields.nth(1).unwrap_or_default().trim_ascii(),
-            ))
-        })
+        if fields.nth(3)? != wanted.as_bytes() {
+            return None;
+        }
+        let path = HostPath::new(fields.nth(1).unwrap_or_default().trim_ascii());
+        is_there(&path).then_some(OpenKind::MemoryMap(path))
     })
 }
 
@@ -254,11 +253,15 @@ mod tests {
     #[test]
     fn a_mapping_is_known_by_the_number_of_its_device() {
         let maps = b"7f00-7f10 r--p 00000000 fe:01 12                         /lib/x\n7f20-7f30 rw-s 00000000 07:03 13    /staged/a b\n";
+        let any = |_: &HostPath| true;
         assert_eq!(
-            find_mapping(maps, DevNo::new(7, 3)),
+            find_mapping(maps, DevNo::new(7, 3), any),
             Some(OpenKind::MemoryMap("/staged/a b".into()))
         );
-        assert_eq!(find_mapping(maps, DevNo::new(7, 4)), None);
+        assert_eq!(find_mapping(maps, DevNo::new(7, 4), any), None);
+        // A library on the same filesystem does not keep a mount of one of its directories.
+        let is_there = |path: &HostPath| path.strip_prefix(&"/pods/x".into()).is_some();
+        assert_eq!(find_mapping(maps, DevNo::new(7, 3), is_there), None);
     }
 
     #[test]
