@@ -133,6 +133,28 @@ pub(crate) struct NodeSnapshot {
     pub node: NodeIdentity,
     /// None while they are not known.
     pub stale: Option<Vec<StaleMount>>,
+    /// The storage below the volumes of each CSI driver that has some here.
+    pub driver_storage: BTreeMap<String, DriverStorage>,
+}
+
+/// Whether the storage of a CSI driver can be reached from this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DriverStorage {
+    Reachable,
+    Unreachable { reason: String, message: String },
+    Unknown(String),
+}
+
+impl DriverStorage {
+    pub(crate) fn from_wire(health: &wire::StorageHealth) -> DriverStorage {
+        let fault = health.faults.iter().find(|fault| fault.unreachable);
+        fault.map_or(DriverStorage::Reachable, |fault| {
+            DriverStorage::Unreachable {
+                reason: fault.reason.clone(),
+                message: fault.message.clone(),
+            }
+        })
+    }
 }
 
 /// Effect of an event of Watch.

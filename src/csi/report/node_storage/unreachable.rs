@@ -1,0 +1,201 @@
+//! Which CSI drivers' storage cannot be reached from the node.
+//!
+//! In: the health of the storage below each driver's volumes, and what was written last. Out: the
+//! entries. What is not known is listed as unknown, and an unknown reading clears nothing. A driver
+//! that could not be reached and whose last volume has left the node stays listed for an hour: no
+//! volume is left that could prove that the node reaches it again.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::cluster::node_storage::{MAX_DRIVER_NAME_LEN, MAX_MESSAGE_LEN, UnreachableDriver};
+use crate::csi::report::node_snapshot::{DriverStorage, NodeSnapshot};
+use crate::csi::report::node_storage::{Context, number, truncated};
+
+const STORAGE_UNKNOWN: &str = "StorageUnknown";
+const NO_VOLUME_LEFT: &str = "NoVolumeLeft";
+/// How long a driver without a volume stays listed.
+const WITHOUT_VOLUME: SignedDuration = SignedDuration::from_hours(1);
+
+pub(super) fn unreachable_drivers(
+    snapshot: &NodeSnapshot,
+    context: &Context<'_>,
+) -> Vec<UnreachableDriver> {
+    let last = || {
+        let last = context
+            .last
+            .and_then(|last| last.unreachable_drivers.as_ref());
+        last.into_iter().flatten()
+    };
+    let with_volumes = snapshot
+        .driver_storage
+        .iter()
+        .filter_map(|(driver, storage)| entry(driver, storage, snapshot));
+    let has_volumes = |driver: &str| {
+        let mut names = snapshot.driver_storage.keys();
+        names.any(|name| truncated(name, MAX_DRIVER_NAME_LEN) == driver)
+    };
+    let without = last()
+        .filter(|last| !last.unknown || last.reason == NO_VOLUME_LEFT)
+        .filter(|last| !has_volumes(&last.driver))
+        .map(|last| UnreachableDriver {
+            driver: last.driver.clone(),
+            unknown: true,
+            reason: NO_VOLUME_LEFT.to_owned(),
+            message: "its storage could not be reached, and no volume is left that would show whether it can now".to_owned(),
+            ..UnreachableDriver::default()
+        });
+    let mut entries: Vec<UnreachableDriver> = with_volumes.chain(without).collect();
+    for entry in &mut entries {
+        // One that does not answer may change its reason.
+        let is_same = |last: &&UnreachableDriver| {
+            last.driver == entry.driver
+                && last.unknown == entry.unknown
+                && (!entry.unknown || last.reason == entry.reason)
+        };
+        let since = last().find(is_same).and_then(|same| same.since.as_ref());
+        // A time in the future is of a clock that was ahead.
+        let since = since.map_or(context.now, |since| since.0.min(context.now));
+        entry.since = Some(Time(since));
+    }
+    entries.retain(|entry| {
+        let since = entry.since.as_ref().map_or(context.now, |since| since.0);
+        entry.reason != NO_VOLUME_LEFT || context.now.duration_since(since) < WITHOUT_VOLUME
+    });
+    entries
+}
+
+fn entry(
+    driver: &str,
+    storage: &DriverStorage,
+    snapshot: &NodeSnapshot,
+) -> Option<UnreachableDriver> {
+    let (unknown, reason, message) = match storage {
+        DriverStorage::Reachable => return None,
+        DriverStorage::Unreachable { reason, message } => (false, reason.as_str(), message),
+        DriverStorage::Unknown(why) => (true, STORAGE_UNKNOWN, why),
+    };
+    let volumes = snapshot.volumes.values();
+    let volumes = volumes.filter(|volume| volume.identity.driver == driver);
+    Some(UnreachableDriver {
+        driver: truncated(driver, MAX_DRIVER_NAME_LEN),
+        unknown,
+        reason: truncated(reason, MAX_MESSAGE_LEN),
+        message: truncated(message, MAX_MESSAGE_LEN),
+        since: None,
+        volumes: number(volumes.count()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::cluster::node_storage::NodeStorageStatus;
+    use crate::csi::report::quarantine::QuarantineState;
+    use crate::csi::report::transitions::tests::{at, snapshot};
+
+    fn node(storage: Option<DriverStorage>) -> NodeSnapshot {
+        let mut node = snapshot(&[]);
+        if let Some(storage) = storage {
+            let volume = node.volumes.get_mut("v1").expect("there");
+            volume.identity.driver = "d".into();
+            node.driver_storage.insert("d".into(), storage);
+        }
+        node
+    }
+
+    fn gone() -> Option<DriverStorage> {
+        Some(DriverStorage::Unreachable {
+            reason: "ProbeTimeout".into(),
+            message: "1 of 1".into(),
+        })
+    }
+
+    fn unknown() -> Option<DriverStorage> {
+        Some(DriverStorage::Unknown("no worker".into()))
+    }
+
+    fn entries(
+        storage: Option<DriverStorage>,
+        last: &[UnreachableDriver],
+        seconds: i64,
+    ) -> Vec<UnreachableDriver> {
+        let last = NodeStorageStatus {
+            unreachable_drivers: Some(last.to_vec()),
+            ..NodeStorageStatus::default()
+        };
+        let context = Context {
+            node_uid: "uid-1",
+            last: Some(&last),
+            overdue: &BTreeSet::new(),
+            answer: None,
+            quarantine: &QuarantineState::Disabled,
+            now: at(seconds),
+        };
+        unreachable_drivers(&node(storage), &context)
+    }
+
+    fn said(entries: &[UnreachableDriver]) -> Vec<(&str, bool, &str, Option<i64>, u32)> {
+        let since = |it: &UnreachableDriver| it.since.as_ref().map(|time| time.0.as_second());
+        let said = entries.iter().map(|it| {
+            (
+                it.driver.as_str(),
+                it.unknown,
+                it.reason.as_str(),
+                since(it),
+                it.volumes,
+            )
+        });
+        said.collect()
+    }
+
+    fn second(seconds: i64) -> Option<i64> {
+        Some(at(seconds).as_second())
+    }
+
+    #[test]
+    fn a_driver_is_listed_since_it_was_first_unreachable_and_leaves_the_list_when_it_answers() {
+        let first = entries(gone(), &[], 100);
+        assert_eq!(said(&first), [("d", false, "ProbeTimeout", second(100), 1)]);
+        let other = DriverStorage::Unreachable {
+            reason: "DriveOffline".into(),
+            message: String::new(),
+        };
+        let second_time = entries(Some(other), &first, 200);
+        assert_eq!(
+            said(&second_time),
+            [("d", false, "DriveOffline", second(100), 1)]
+        );
+        assert_eq!(entries(Some(DriverStorage::Reachable), &first, 300), []);
+    }
+
+    #[test]
+    fn what_is_unknown_is_neither_reachable_nor_unreachable() {
+        let first = entries(gone(), &[], 100);
+        let then = entries(unknown(), &first, 200);
+        assert_eq!(said(&then), [("d", true, "StorageUnknown", second(200), 1)]);
+        assert_eq!(
+            said(&entries(unknown(), &then, 300)),
+            [("d", true, "StorageUnknown", second(200), 1)]
+        );
+    }
+
+    #[test]
+    fn an_unreachable_driver_without_a_volume_stays_listed_for_an_hour() {
+        let first = entries(gone(), &[], 100);
+        let left = entries(None, &first, 200);
+        assert_eq!(said(&left), [("d", true, "NoVolumeLeft", second(200), 0)]);
+        let left = entries(None, &left, 200 + 3599);
+        assert_eq!(said(&left), [("d", true, "NoVolumeLeft", second(200), 0)]);
+        assert_eq!(entries(None, &left, 200 + 3600), []);
+        // A driver that was only unknown leaves nothing to prove.
+        assert_eq!(entries(None, &entries(unknown(), &[], 100), 200), []);
+        // The clock of the node was ahead.
+        assert_eq!(
+            said(&entries(None, &left, 50)),
+            [("d", true, "NoVolumeLeft", second(50), 0)]
+        );
+    }
+}
