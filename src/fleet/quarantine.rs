@@ -151,7 +151,7 @@ impl Quarantines {
         let is_concerned = |name: &String, node: &Node| {
             let report = view.reports.get(name);
             !node.is_ready
-                || node.taint_keys.contains(&self.key)
+                || node.taints.contains_key(&self.key)
                 || report.is_some_and(|report| report.is_quarantined)
         };
         let nodes = view.nodes.iter();
