@@ -21,6 +21,7 @@ mod pace;
 mod quarantine;
 mod release;
 mod run;
+mod taint;
 mod timing;
 
 use std::io::Write;

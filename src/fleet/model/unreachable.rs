@@ -6,6 +6,8 @@
 //! that is away for many nodes is not cured by moving pods: beyond a share of the driver's nodes
 //! nothing new is decided. A node that says nothing counts as affected, and clears nothing.
 
+pub(crate) mod eviction;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

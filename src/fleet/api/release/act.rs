@@ -62,14 +62,23 @@ impl Api {
                 acted(self.call(call).await)
             }
             Act::EvictPod { uid } | Act::EvictAgain { uid } => {
-                let pods = kube::Api::<Pod>::namespaced(self.client.clone(), namespace);
-                let answer = self.evict(&pods, &spec.pod.name, uid, Evict::Now).await;
-                // 429 of an eviction: a PodDisruptionBudget forbids it now.
-                match refusal_of_eviction(&answer) {
-                    Some(why) => Ok(Acted::Refused(why)),
-                    None => acted(answer),
-                }
+                self.evict_pod(namespace, &spec.pod.name, uid).await
             }
+        }
+    }
+
+    pub(crate) async fn evict_pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<Acted, ApiError> {
+        let pods = kube::Api::<Pod>::namespaced(self.client.clone(), namespace);
+        let answer = self.evict(&pods, name, uid, Evict::Now).await;
+        // 429 of an eviction: a PodDisruptionBudget forbids it now.
+        match refusal_of_eviction(&answer) {
+            Some(why) => Ok(Acted::Refused(why)),
+            None => acted(answer),
         }
     }
 
