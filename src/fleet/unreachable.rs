@@ -312,3 +312,5 @@ impl UnreachableStorage {
     }
 }
 
+#[cfg(test)]
+mod tests;
