@@ -23,6 +23,7 @@ mod release;
 mod run;
 mod taint;
 mod timing;
+mod unreachable;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -68,6 +69,9 @@ pub fn main(options: Options) -> ExitCode {
     if !options.carry_out_in.is_empty() && !options.duties.contains(&Duty::Release) {
         return fail(USAGE, "--carry-out-in needs the duty release");
     }
+    if options.evict_unreachable && !options.duties.contains(&Duty::Unreachable) {
+        return fail(USAGE, "--evict-unreachable needs the duty unreachable");
+    }
     let timing = match Timing::of_environment() {
         Ok(timing) => timing,
         Err(why) => return fail(USAGE, &why),
@@ -105,6 +109,7 @@ async fn run(options: Options, timing: Timing) -> Result<(), RunError> {
     tracing::info!(
         duties = ?options.duties,
         carry_out_in = ?options.carry_out_in,
+        evict_unreachable = options.evict_unreachable,
         server,
         identity,
         version = env!("CARGO_PKG_VERSION"),

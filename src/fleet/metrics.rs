@@ -278,8 +278,8 @@ fn encode_unreachable(families: &mut Families<'_>, figures: &UnreachableFigures)
     )?;
     if let Some(of) = &figures.waiting {
         let labels = [
-            ("exported_namespace", label(&of.namespace)),
-            ("exported_pod", label(&of.pod)),
+            ("pod_namespace", label(&of.namespace)),
+            ("pod_name", label(&of.pod)),
             ("waits_for", label(of.what.name())),
         ];
         waiting.value(&labels, 1_u64)?;

@@ -5,6 +5,7 @@
 //! probes. Both replicas watch and note times, so that a standby that takes over knows since when a
 //! state has lasted; only the leader writes.
 
+mod duties;
 mod outcome;
 
 use std::collections::VecDeque;
@@ -26,13 +27,12 @@ use crate::fleet::listing::{Lists, SeenTime};
 use crate::fleet::metrics::{ClaimFigures, Counters, State};
 use crate::fleet::model::claims::{Entry, desired};
 use crate::fleet::model::figures::{Figures, figures};
-use crate::fleet::model::release::Now;
 use crate::fleet::model::retention::{Expired, expired};
 use crate::fleet::model::{Claim, Elapsed, View};
 use crate::fleet::options::{Duty, Options};
 use crate::fleet::pace::WritePace;
 use crate::fleet::quarantine::{self, Quarantines};
-use crate::fleet::release::{self, Context, Engine};
+use crate::fleet::release::{self, Engine};
 use crate::fleet::timing::Timing;
 use crate::fleet::unreachable::{self, UnreachableStorage};
 use crate::host::clock;
@@ -318,67 +318,6 @@ impl Owner {
             self.announce(announcement);
         }
         self.shared = shared;
-    }
-
-    fn with_release<T>(&mut self, act: impl FnOnce(&mut Engine, Context<'_>) -> T) -> Option<T> {
-        let (now, lease_left) = self.moment();
-        let release = self.release.as_mut()?;
-        let view = &self.view;
-        let outcome = act(
-            release,
-            Context {
-                view,
-                now,
-                lease_left,
-            },
-        );
-        let news = release.take_news();
-        self.announce_all(news);
-        Some(outcome)
-    }
-
-    fn with_quarantines<T>(
-        &mut self,
-        act: impl FnOnce(&mut Quarantines, Context<'_>) -> T,
-    ) -> Option<T> {
-        let (now, lease_left) = self.moment();
-        let quarantines = self.quarantines.as_mut()?;
-        let view = &self.view;
-        let outcome = act(
-            quarantines,
-            Context {
-                view,
-                now,
-                lease_left,
-            },
-        );
-        let news = quarantines.take_news();
-        self.announce_all(news);
-        Some(outcome)
-    }
-
-    fn with_unreachable<T>(
-        &mut self,
-        act: impl FnOnce(&mut UnreachableStorage, unreachable::Context<'_>) -> T,
-    ) -> Option<T> {
-        let (now, server) = (self.now(), self.api.server_now());
-        let unreachable = self.unreachable.as_mut()?;
-        let view = &self.view;
-        let outcome = act(unreachable, unreachable::Context { view, now, server });
-        let news = unreachable.take_news();
-        self.announce_all(news);
-        Some(outcome)
-    }
-
-    /// The time of a decision, and how much longer this process leads.
-    fn moment(&self) -> (Now, Option<Duration>) {
-        let now = Now {
-            elapsed: self.now(),
-            wall: clock::wall_now(),
-        };
-        let until = self.leads_until.filter(|_| self.leads);
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        (now, left)
     }
 
     /// What a duty has to say is published by the leader only.

@@ -61,6 +61,7 @@ struct Wait {
     uid: String,
     since: Elapsed,
     what: Waiting,
+    what_since: Elapsed,
     is_told: bool,
 }
 
@@ -233,7 +234,8 @@ impl UnreachableStorage {
             Done::Looked(node, eviction, readings) => {
                 let pair = (node.clone(), eviction.driver.clone());
                 let is_wanted = self.decision.evictable.contains(&pair);
-                match next(&eviction, &readings, is_wanted) {
+                let has_waited = self.has_waited_for_replacement(&eviction, cx.now);
+                match next(&eviction, &readings, is_wanted, has_waited) {
                     Next::Evict => self.queue.push_front(Job::Evict(node, eviction)),
                     Next::Wait(what) => self.wait_for(&node, &eviction, what, cx.now),
                     Next::Done => {
@@ -293,14 +295,23 @@ impl UnreachableStorage {
             uid: eviction.pod_uid.clone(),
             since: now,
             what,
+            what_since: now,
             is_told: false,
         });
-        wait.what = what;
+        if wait.what != what {
+            (wait.what, wait.what_since) = (what, now);
+        }
         if !wait.is_told && now.saturating_sub(wait.since) >= self.timing.limits.patience {
             wait.is_told = true;
             self.tell_stuck(node, eviction, what);
         }
         self.wait = Some((eviction.clone(), wait));
+    }
+
+    fn has_waited_for_replacement(&self, eviction: &PodEviction, now: Elapsed) -> bool {
+        let wait = self.wait.as_ref().map(|(_, wait)| wait);
+        let wait = wait.filter(|it| it.uid == eviction.pod_uid && it.what == Waiting::Replacement);
+        wait.is_some_and(|it| now.saturating_sub(it.what_since) >= self.timing.limits.patience)
     }
 
     fn count(&mut self, outcome: &'static str) {

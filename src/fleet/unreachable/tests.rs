@@ -272,3 +272,37 @@ fn without_the_option_no_pod_is_looked_at() {
     assert!(duty.next_job(at(&view, 300)).is_none());
     assert!(!duty.decision.evictable.is_empty());
 }
+
+#[test]
+fn a_pod_that_ended_late_has_its_replacement_waited_for_from_then_on() {
+    let (mut duty, view) = evicting();
+    let eviction = Box::new(PodEviction {
+        driver: "d".into(),
+        namespace: "shop".into(),
+        pod: "db-0".into(),
+        pod_uid: "uid-db-0".into(),
+        owner_uid: "owner".into(),
+        since: Time(wall(0)),
+    });
+    duty.written = Some(("a".into(), (*eviction).clone()));
+    let mut look = |seconds, pod: Option<PodReading>| {
+        let now = at(&view, seconds);
+        assert!(matches!(duty.next_job(now), Some(Job::Look(..))));
+        let readings = EvictionReadings {
+            pod: Reading::Read(pod),
+            group: Reading::Read(vec![]),
+        };
+        let looked = Done::Looked("a".into(), eviction.clone(), Box::new(readings));
+        duty.finish(looked, now).expect("read");
+        duty.next_job(now)
+    };
+    let ending = PodReading {
+        is_terminating: true,
+        ..pod("db-0")
+    };
+    assert!(look(400, Some(ending.clone())).is_none());
+    assert!(look(4000, Some(ending)).is_none());
+    assert!(look(4010, None).is_none());
+    assert!(look(5000, None).is_none());
+    assert!(matches!(look(5810, None), Some(Job::Record(_, None))));
+}

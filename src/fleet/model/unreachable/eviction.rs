@@ -138,8 +138,13 @@ fn is_movable(pod: &PodReading, driver: &str, view: &View) -> bool {
 }
 
 /// `is_wanted`: the node still has the taint for the driver, and the driver is not away for too many
-/// nodes.
-pub(crate) fn next(eviction: &PodEviction, readings: &EvictionReadings, is_wanted: bool) -> Next {
+/// nodes. `has_waited`: the replacement has been waited for long enough.
+pub(crate) fn next(
+    eviction: &PodEviction,
+    readings: &EvictionReadings,
+    is_wanted: bool,
+    has_waited: bool,
+) -> Next {
     let Ok(pod) = readings.pod.as_ref() else {
         return Next::Wait(Waiting::Unread);
     };
@@ -156,12 +161,16 @@ pub(crate) fn next(eviction: &PodEviction, readings: &EvictionReadings, is_wante
     let Ok(group) = readings.group.as_ref() else {
         return Next::Wait(Waiting::Unread);
     };
-    let mut alive = group.iter().filter(|pod| !pod.has_ended).peekable();
-    if alive.peek().is_none() {
-        // Its controller is gone, or wants no pod.
-        return Next::Done;
-    }
+    let alive = group.iter().filter(|pod| !pod.has_ended);
     let alive: Vec<&PodReading> = alive.filter(|pod| !pod.is_terminating).collect();
+    if alive.is_empty() {
+        // A StatefulSet makes the replacement when the pod is gone. One that never comes is not
+        // wanted: its controller is gone, or was told to have no pod.
+        return match has_waited {
+            true => Next::Done,
+            false => Next::Wait(Waiting::Replacement),
+        };
+    }
     // Both times are of the API server's clock, to the second.
     let is_younger = |pod: &&PodReading| {
         let created = pod.created.map(|created| created.as_second());

@@ -107,7 +107,7 @@ fn step(of: Option<PodReading>, group: &[PodReading], is_wanted: bool) -> Next {
         pod: Reading::Read(of),
         group: Reading::Read(group.to_vec()),
     };
-    next(&eviction, &readings, is_wanted)
+    next(&eviction, &readings, is_wanted, false)
 }
 
 fn young(is_ready: bool) -> PodReading {
@@ -150,7 +150,6 @@ fn the_next_pod_follows_when_the_replacement_is_ready() {
         waits(Waiting::Replacement)
     );
     assert_eq!(step(None, &[young(true), pod("b")], true), Next::Done);
-    assert_eq!(step(None, &[], true), Next::Done, "no pod is wanted");
 }
 
 #[test]
@@ -172,14 +171,40 @@ fn what_is_no_longer_wanted_is_not_begun_and_what_was_begun_is_waited_for() {
 }
 
 #[test]
+fn a_replacement_that_never_comes_is_waited_for_and_then_it_is_not_wanted() {
+    let eviction =
+        choose(&[pod("a")], "d", &view(), &BTreeSet::new(), wall(0)).expect("an eviction");
+    let gone = EvictionReadings {
+        pod: Reading::Read(None),
+        group: Reading::Read(vec![]),
+    };
+    let step = |is_wanted, has_waited| next(&eviction, &gone, is_wanted, has_waited);
+    for is_wanted in [true, false] {
+        let waits = Next::Wait(Waiting::Replacement);
+        assert_eq!(
+            step(is_wanted, false),
+            waits,
+            "a StatefulSet is about to make it"
+        );
+        assert_eq!(step(is_wanted, true), Next::Done);
+    }
+}
+
+#[test]
 fn a_failed_reading_is_no_step_forward() {
     let eviction =
         choose(&[pod("a")], "d", &view(), &BTreeSet::new(), wall(0)).expect("an eviction");
     let unread = EvictionReadings::default();
-    assert_eq!(next(&eviction, &unread, true), Next::Wait(Waiting::Unread));
+    assert_eq!(
+        next(&eviction, &unread, true, true),
+        Next::Wait(Waiting::Unread)
+    );
     let gone = EvictionReadings {
         pod: Reading::Read(None),
         ..unread
     };
-    assert_eq!(next(&eviction, &gone, true), Next::Wait(Waiting::Unread));
+    assert_eq!(
+        next(&eviction, &gone, true, true),
+        Next::Wait(Waiting::Unread)
+    );
 }
