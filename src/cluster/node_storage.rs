@@ -24,8 +24,9 @@ pub const MAX_MISSING: usize = 8;
 /// Longest nonce, and longest name of a drive or volume in a challenge, in bytes.
 pub const MAX_NONCE_LEN: usize = 128;
 pub const MAX_CHALLENGED_NAME_LEN: usize = 512;
-/// Drivers whose storage cannot be reached, and the longest name of one.
+/// Drivers whose storage cannot be reached, those that are, and the longest name of one.
 pub const MAX_UNREACHABLE_DRIVERS: usize = 8;
+pub const MAX_REACHED_DRIVERS: usize = 16;
 pub const MAX_DRIVER_NAME_LEN: usize = 63;
 /// Pods of a quarantine, and the longest uid of one, in bytes.
 pub const MAX_QUARANTINED: usize = 64;
@@ -314,6 +315,11 @@ pub struct NodeStorageStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "fleet", schemars(length(max = MAX_UNREACHABLE_DRIVERS)))]
     pub unreachable_drivers: Option<Vec<UnreachableDriver>>,
+    /// CSI drivers of which a volume answers on the node. A driver in neither list has no volume
+    /// here: nothing is known of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_REACHED_DRIVERS), inner(length(max = MAX_DRIVER_NAME_LEN))))]
+    pub reached_drivers: Vec<String>,
     pub truncated: Truncated,
     /// `DaemonReachable`, `AttachmentsClean`.
     #[cfg_attr(feature = "fleet", schemars(length(max = 8)))]
@@ -606,8 +612,7 @@ pub struct UnreachableDriver {
     #[serde(skip_serializing_if = "is_false")]
     pub unknown: bool,
     /// Reason of the first volume that does not answer (docs/findings.md); `StorageUnknown`: the node's
-    /// daemon does not know; `NoVolumeLeft`: it could not be reached, and then its last volume left
-    /// the node.
+    /// daemon does not know.
     pub reason: String,
     /// At most 256 bytes. A new message alone is not written.
     pub message: String,

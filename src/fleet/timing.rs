@@ -99,6 +99,7 @@ impl Timing {
                 "orphan" => self.quarantine.limits.orphan = value,
                 "unreachable" => self.unreachable.limits.hold = value,
                 "reached" => self.unreachable.limits.good = value,
+                "empty" => self.unreachable.limits.empty = value,
                 "patience" => self.unreachable.limits.patience = value,
                 "evict-again" => self.unreachable.refused = value,
                 "reread" => self.release.reread = value,

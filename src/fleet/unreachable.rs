@@ -46,6 +46,9 @@ impl Default for UnreachableTiming {
     }
 }
 
+/// A refusal is not told again for so long.
+const REFUSALS_KEPT: Duration = Duration::from_secs(3600);
+
 /// What one call may look at.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
@@ -79,8 +82,8 @@ pub(crate) struct UnreachableStorage {
     told: BTreeSet<String>,
     /// An eviction that was written down and that the watch has not shown yet.
     written: Option<(String, PodEviction)>,
-    /// Pods whose eviction was refused, by uid, and when.
-    refused: BTreeMap<String, Elapsed>,
+    /// Pods whose eviction was refused, by uid: when, and why.
+    refused: BTreeMap<String, (Elapsed, String)>,
     wait: Option<(PodEviction, Wait)>,
     evictions: BTreeMap<&'static str, u64>,
     news: Vec<Announcement>,
@@ -188,7 +191,7 @@ impl UnreachableStorage {
     fn begin_evictions(&mut self, cx: Context<'_>) {
         let now = cx.now;
         self.refused
-            .retain(|_, at| now.saturating_sub(*at) < self.timing.refused);
+            .retain(|_, (at, _)| now.saturating_sub(*at) < REFUSALS_KEPT);
         let mut reports = cx.view.reports.iter();
         let shown =
             reports.find_map(|(name, report)| Some((name.clone(), report.eviction.clone()?)));
@@ -219,6 +222,16 @@ impl UnreachableStorage {
                 }
             }
             Done::Listed { node, driver, pods } => self.begin(&node, &driver, &pods, cx),
+            Done::Asked(node, eviction, answer) => match answer? {
+                Acted::Done => self.queue.push_front(Job::Record(node, Some(eviction))),
+                // The next round reads the pods anew.
+                Acted::Changed => {}
+                Acted::Refused(why) => {
+                    let driver = eviction.driver.clone();
+                    self.refuse(&node, &eviction, why, cx.now);
+                    self.list_pods(node, driver);
+                }
+            },
             Done::Recorded(node, Some(eviction), written) => {
                 if written? {
                     self.written = Some((node.clone(), (*eviction).clone()));
@@ -253,9 +266,7 @@ impl UnreachableStorage {
                 // The next round reads it anew.
                 Acted::Changed => {}
                 Acted::Refused(why) => {
-                    self.count("refused");
-                    self.tell_refused(&node, &eviction, &why);
-                    self.refused.insert(eviction.pod_uid.clone(), cx.now);
+                    self.refuse(&node, &eviction, why, cx.now);
                     self.queue.push_front(Job::Record(node, None));
                 }
             },
@@ -277,15 +288,33 @@ impl UnreachableStorage {
                 return;
             }
         };
-        let refused = self.refused.keys().map(String::as_str).collect();
+        let is_left_alone = |at: Elapsed| cx.now.saturating_sub(at) < self.timing.refused;
+        let refused = self.refused.iter();
+        let refused = refused.filter(|(_, (at, _))| is_left_alone(*at));
+        let refused = refused.map(|(uid, _)| uid.as_str()).collect();
         // Without the API server's time it is not known which pod is younger.
         let Some(server) = cx.server else { return };
         if let Some(eviction) = choose(pods, driver, cx.view, &refused, server) {
             self.queue
                 .retain(|job| !matches!(job, Job::ListPods { .. }));
-            let job = Job::Record(node.to_owned(), Some(Box::new(eviction)));
+            let job = Job::Ask(node.to_owned(), Box::new(eviction));
             self.queue.push_front(job);
         }
+    }
+
+    /// The pod is left alone for some time.
+    fn refuse(&mut self, node: &str, eviction: &PodEviction, why: String, now: Elapsed) {
+        self.count("refused");
+        let before = self.refused.get(&eviction.pod_uid);
+        if before.is_none_or(|(_, before)| *before != why) {
+            self.tell_refused(node, eviction, &why);
+        }
+        self.refused.insert(eviction.pod_uid.clone(), (now, why));
+    }
+
+    fn list_pods(&mut self, node: String, driver: String) {
+        let key = self.key.clone();
+        self.queue.push_front(Job::ListPods { node, driver, key });
     }
 
     fn wait_for(&mut self, node: &str, eviction: &PodEviction, what: Waiting, now: Elapsed) {

@@ -476,7 +476,7 @@ fn storage_that_a_node_does_not_reach_is_shown_with_the_pods_that_do_not_end_the
         entry("nfs.example.com", json!({})),
         entry(
             "x.example.com",
-            json!({"unknown": true, "reason": "NoVolumeLeft", "volumes": 0})
+            json!({"unknown": true, "reason": "StorageUnknown"})
         ),
     ]);
     let storages = vec![

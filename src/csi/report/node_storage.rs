@@ -26,7 +26,7 @@ use crate::csi::report::condition::ConditionStatus;
 use crate::csi::report::node_snapshot::{
     Drive, Health as SnapshotHealth, Issue, NodeSnapshot, Subject, Volume,
 };
-use crate::csi::report::node_storage::unreachable::unreachable_drivers;
+use crate::csi::report::node_storage::unreachable::{reached_drivers, unreachable_drivers};
 use crate::csi::report::quarantine::QuarantineState;
 use crate::csi::report::{DaemonView, Outage};
 
@@ -213,6 +213,7 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
         volumes,
         stale,
         unreachable_drivers: Some(unreachable_drivers(snapshot, context)),
+        reached_drivers: reached_drivers(snapshot),
         truncated: Truncated {
             stale: snapshot.stale.is_none(),
             ..Truncated::default()

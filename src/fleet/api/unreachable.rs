@@ -16,9 +16,11 @@ use crate::cluster::node_storage::{NodeStorage, PodEviction};
 use crate::csi::report::api::{ApiError, classify_error};
 use crate::fleet::api::Api;
 use crate::fleet::api::quarantine::{claim_of, version_of};
+use crate::fleet::api::release::act::Evict;
 use crate::fleet::api::release::why;
 use crate::fleet::model::release::evidence::Reading;
 use crate::fleet::model::unreachable::eviction::{EvictionReadings, Owner, PodReading};
+use crate::fleet::release::job::Acted;
 use crate::fleet::taint::with_taint;
 
 impl Api {
@@ -114,6 +116,19 @@ impl Api {
             }
         }
         Reading::Read(names)
+    }
+
+    /// Whether the eviction would be allowed.
+    pub(crate) async fn ask_eviction(&self, eviction: &PodEviction) -> Result<Acted, ApiError> {
+        let (namespace, pod) = (&eviction.namespace, &eviction.pod);
+        self.evict_pod(namespace, pod, &eviction.pod_uid, Evict::DryRun)
+            .await
+    }
+
+    pub(crate) async fn evict_noted(&self, eviction: &PodEviction) -> Result<Acted, ApiError> {
+        let (namespace, pod) = (&eviction.namespace, &eviction.pod);
+        self.evict_pod(namespace, pod, &eviction.pod_uid, Evict::Now)
+            .await
     }
 
     pub(crate) async fn read_eviction(&self, eviction: &PodEviction) -> EvictionReadings {

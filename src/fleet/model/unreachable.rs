@@ -3,8 +3,9 @@
 //!
 //! In: the view and the time; what lasts is remembered between two calls. Out: for each driver how
 //! many of its nodes are affected, and for each node the drivers that its taint is for. A backend
-//! that is away for many nodes is not cured by moving pods: beyond a share of the driver's nodes
-//! nothing new is decided. A node that says nothing counts as affected, and clears nothing.
+//! that is away is not cured by moving pods: beyond a share of the driver's nodes, or where no node
+//! proves that it reaches the storage, nothing new is decided. A node that says nothing counts as
+//! affected, and clears nothing.
 
 pub(crate) mod eviction;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::cluster::node_storage::NodeStorageStatus;
 use crate::fleet::model::{Elapsed, Node, Policy, View};
 use crate::model::hash::fnv1a_64;
 
@@ -22,6 +24,9 @@ pub(crate) struct UnreachableLimits {
     pub hold: Duration,
     /// How long it must reach it again.
     pub good: Duration,
+    /// How long it must be without a volume of the driver, which proves nothing: then it is tried
+    /// again.
+    pub empty: Duration,
     /// An eviction is waited for so long before people are told.
     pub patience: Duration,
 }
@@ -32,6 +37,7 @@ impl Default for UnreachableLimits {
         UnreachableLimits {
             hold: minutes(5),
             good: minutes(10),
+            empty: minutes(60),
             patience: minutes(30),
         }
     }
@@ -45,8 +51,11 @@ pub(crate) fn budget(nodes: usize) -> usize {
 /// What a node says of a driver's storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    Reachable,
+    /// A volume answers.
+    Reached,
     Unreachable,
+    /// It has no volume of the driver, or none that was probed: that proves nothing.
+    NoVolume,
     /// It says nothing, or something that is too old, or about another Node object.
     Unknown,
 }
@@ -56,7 +65,9 @@ pub(crate) enum Reach {
 struct Pair {
     /// Since when it has been unreachable. What is unknown is no step forward: it ends the time.
     unreachable_since: Option<Elapsed>,
-    reachable_since: Option<Elapsed>,
+    reached_since: Option<Elapsed>,
+    /// Since when it has been reached or without a volume.
+    clear_since: Option<Elapsed>,
     /// The node gets the taint for it: from the decision on until it is good again.
     is_granted: bool,
     /// uid and machine id of the Node that it was granted for.
@@ -81,6 +92,8 @@ const SOME_DRIVER: &str = "";
 pub(crate) struct DriverState {
     /// Nodes that have the driver.
     pub nodes: usize,
+    /// Nodes that prove that they reach it.
+    pub reached: usize,
     pub limit: usize,
     /// Nodes that do not reach it, are silent, or have the taint.
     pub affected: BTreeSet<String>,
@@ -89,9 +102,11 @@ pub(crate) struct DriverState {
 }
 
 impl DriverState {
-    /// The backend is away for too many: moving pods would help nobody.
+    /// The backend is away for too many, or nothing shows that it is there: moving pods would help
+    /// nobody.
     pub(crate) fn is_beyond(&self) -> bool {
-        !self.unreachable.is_empty() && self.affected.len() > self.limit
+        let is_away = self.affected.len() > self.limit || self.reached == 0;
+        !self.unreachable.is_empty() && is_away
     }
 }
 
@@ -135,26 +150,26 @@ impl Situation<'_> {
         let Some(listed) = &status.unreachable_drivers else {
             return Reach::Unknown;
         };
-        if driver == SOME_DRIVER {
-            return match listed.is_empty() {
-                true => Reach::Reachable,
-                false => Reach::Unknown,
-            };
-        }
-        match listed.iter().find(|entry| entry.driver == driver) {
-            Some(entry) if entry.unknown => Reach::Unknown,
+        let is_some = driver == SOME_DRIVER;
+        let is_reached = |reached: &String| is_some || reached == driver;
+        match listed
+            .iter()
+            .find(|entry| is_some || entry.driver == driver)
+        {
+            Some(entry) if entry.unknown || is_some => Reach::Unknown,
             Some(_) => Reach::Unreachable,
             None if status.truncated.unreachable_drivers => Reach::Unknown,
-            None => Reach::Reachable,
+            None if status.reached_drivers.iter().any(is_reached) => Reach::Reached,
+            None => Reach::NoVolume,
         }
     }
 
+    fn status(&self, node: &str) -> Option<&NodeStorageStatus> {
+        self.view.reports.get(node)?.status.as_ref()
+    }
+
     fn listed(&self, node: &str) -> impl Iterator<Item = &str> {
-        let status = self
-            .view
-            .reports
-            .get(node)
-            .and_then(|it| it.status.as_ref());
+        let status = self.status(node);
         let listed = status.and_then(|status| status.unreachable_drivers.as_ref());
         listed.into_iter().flatten().map(|it| it.driver.as_str())
     }
@@ -163,6 +178,9 @@ impl Situation<'_> {
         let registered = self.view.drivers.get(node);
         registered.is_some_and(|drivers| drivers.contains(driver))
             || self.listed(node).any(|listed| listed == driver)
+            || self
+                .status(node)
+                .is_some_and(|status| status.reached_drivers.iter().any(|it| it == driver))
     }
 
     fn value(&self, node: &str) -> Option<&String> {
@@ -252,22 +270,26 @@ impl Memory {
                 (pair.is_granted, pair.node) = (true, identity(node));
             }
         }
-        let (now, good) = (situation.now, situation.limits.good);
+        let (now, limits) = (situation.now, situation.limits);
         self.pairs.retain(|(driver, name), pair| {
             let reach = situation.reach(name, driver);
             let since = |is_so: bool, since: Option<Elapsed>| is_so.then(|| since.unwrap_or(now));
             pair.unreachable_since = since(reach == Reach::Unreachable, pair.unreachable_since);
-            pair.reachable_since = since(reach == Reach::Reachable, pair.reachable_since);
+            pair.reached_since = since(reach == Reach::Reached, pair.reached_since);
+            let is_clear = matches!(reach, Reach::Reached | Reach::NoVolume);
+            pair.clear_since = since(is_clear, pair.clear_since);
             if situation.value(name).is_some()
                 && let Some(node) = situation.view.nodes.get(name)
             {
                 pair.node = identity(node);
             }
-            let is_good = pair
-                .reachable_since
-                .is_some_and(|since| now.saturating_sub(since) >= good);
+            let lasts = |since: Option<Elapsed>, time: Duration| {
+                since.is_some_and(|since| now.saturating_sub(since) >= time)
+            };
+            let is_good =
+                lasts(pair.reached_since, limits.good) || lasts(pair.clear_since, limits.empty);
             pair.is_granted &= !is_good;
-            pair.is_granted || reach != Reach::Reachable
+            pair.is_granted || !is_clear
         });
     }
 
@@ -280,8 +302,10 @@ impl Memory {
             }
             state.nodes += 1;
             let reach = situation.reach(name, driver);
+            state.reached += usize::from(reach == Reach::Reached);
+            let is_bad = matches!(reach, Reach::Unreachable | Reach::Unknown);
             let is_granted = pair.is_some_and(|pair| pair.is_granted);
-            if reach != Reach::Reachable || is_granted || situation.value(name).is_some() {
+            if is_bad || is_granted || situation.value(name).is_some() {
                 state.affected.insert(name.clone());
             }
             let since = pair.and_then(|pair| pair.unreachable_since);

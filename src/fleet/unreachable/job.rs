@@ -25,6 +25,8 @@ pub(crate) enum Job {
         driver: String,
         key: String,
     },
+    /// Whether the pod's eviction would be allowed.
+    Ask(String, Box<PodEviction>),
     /// Writes down which pod of the node is evicted, or that none is any more.
     Record(String, Option<Box<PodEviction>>),
     Look(String, Box<PodEviction>),
@@ -43,6 +45,7 @@ pub(crate) enum Done {
         driver: String,
         pods: Reading<Vec<PodReading>>,
     },
+    Asked(String, Box<PodEviction>, Result<Acted, ApiError>),
     /// False: the object was changed meanwhile, or names another pod.
     Recorded(String, Option<Box<PodEviction>>, Result<bool, ApiError>),
     Looked(String, Box<PodEviction>, Box<EvictionReadings>),
@@ -71,6 +74,10 @@ impl Job {
                 let pods = api.pods_to_evict(&node, &key).await;
                 Done::Listed { node, driver, pods }
             }
+            Job::Ask(node, eviction) => {
+                let answer = api.ask_eviction(&eviction).await;
+                Done::Asked(node, eviction, answer)
+            }
             Job::Record(node, eviction) => {
                 let written = match leads {
                     true => api.record_eviction(&node, eviction.as_deref()).await,
@@ -83,9 +90,8 @@ impl Job {
                 Done::Looked(node, eviction, Box::new(readings))
             }
             Job::Evict(node, eviction) => {
-                let (namespace, pod) = (&eviction.namespace, &eviction.pod);
                 let acted = match leads {
-                    true => api.evict_pod(namespace, pod, &eviction.pod_uid).await,
+                    true => api.evict_noted(&eviction).await,
                     false => Ok(Acted::Changed),
                 };
                 Done::Evicted(node, eviction, acted)

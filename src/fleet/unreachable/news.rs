@@ -26,15 +26,17 @@ impl UnreachableStorage {
                 continue;
             };
             let (affected, nodes, limit) = (state.affected.len(), state.nodes, state.limit);
+            let reached = state.reached;
             tracing::warn!(
                 driver,
                 affected,
                 nodes,
+                reached,
                 limit,
                 "the storage of a driver is away for too many nodes: nothing moves"
             );
             let note = format!(
-                "{affected} of the {nodes} nodes with this driver do not reach its storage or are silent ({}). More than {limit}: this is the storage, not a node. Nothing is tainted or evicted for it",
+                "{affected} of the {nodes} nodes with this driver do not reach its storage or are silent ({}), and {reached} prove that they reach it. With more than {limit} of the first, or none of the second, this is the storage and not a node: nothing is tainted or evicted for it",
                 names(&state.affected)
             );
             self.news
@@ -112,7 +114,6 @@ impl UnreachableStorage {
         ));
     }
 
-    /// Once for a pod, until it was left alone for some time.
     pub(super) fn tell_refused(&mut self, node: &str, eviction: &PodEviction, why: &str) {
         let (namespace, pod) = (&eviction.namespace, &eviction.pod);
         tracing::info!(node, namespace, pod, why, "an eviction is refused");

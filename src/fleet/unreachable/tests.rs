@@ -22,9 +22,11 @@ fn view(unreachable: &[&str]) -> View {
             ..UnreachableDriver::default()
         };
         let listed = unreachable.contains(&name).then_some(entry);
+        let reached = listed.is_none().then(|| "d".to_owned());
         let status = NodeStorageStatus {
             node_uid: node.uid.clone(),
             unreachable_drivers: Some(listed.into_iter().collect()),
+            reached_drivers: reached.into_iter().collect(),
             conditions: vec![Condition {
                 type_: DAEMON_REACHABLE.into(),
                 status: "True".into(),
@@ -154,10 +156,15 @@ fn a_pod_is_noted_before_it_is_evicted_and_the_next_one_waits_for_its_replacemen
     assert!(matches!(duty.next_job(now), Some(Job::ListPods { .. })));
     duty.finish(listed(vec![pod("web-1"), pod("web-2")]), now)
         .expect("read");
-    let Some(Job::Record(node, Some(eviction))) = duty.next_job(now) else {
-        panic!("a note");
+    let Some(Job::Ask(node, eviction)) = duty.next_job(now) else {
+        panic!("a question");
     };
     assert_eq!((node.as_str(), eviction.pod.as_str()), ("a", "web-1"));
+    duty.finish(Done::Asked(node, eviction, Ok(Acted::Done)), now)
+        .expect("answered");
+    let Some(Job::Record(_, Some(eviction))) = duty.next_job(now) else {
+        panic!("a note");
+    };
     let noted = Done::Recorded("a".into(), Some(eviction.clone()), Ok(true));
     duty.finish(noted, now).expect("written");
     assert!(matches!(duty.next_job(now), Some(Job::Look(..))));
@@ -216,32 +223,50 @@ fn a_pod_is_noted_before_it_is_evicted_and_the_next_one_waits_for_its_replacemen
 #[test]
 fn a_pod_that_a_budget_protects_is_left_alone_for_a_minute_and_another_one_moves() {
     let (mut duty, view) = evicting();
+    let pods = vec![pod("web-1"), pod("web-2")];
+    let refused = || Acted::Refused("a PodDisruptionBudget".into());
+    // The pods that are asked for in one round, all of which are refused.
+    let mut asked = |seconds| {
+        let now = at(&view, seconds);
+        let mut asked = Vec::new();
+        while let Some(job) = duty.next_job(now) {
+            let done = match job {
+                Job::ListPods { .. } => listed(pods.clone()),
+                Job::Ask(node, eviction) => {
+                    asked.push(eviction.pod.clone());
+                    Done::Asked(node, eviction, Ok(refused()))
+                }
+                other => panic!("{other:?}"),
+            };
+            duty.finish(done, now).expect("answered");
+        }
+        asked
+    };
+    assert_eq!(asked(301), ["web-1", "web-2"]);
+    assert_eq!(asked(320), Vec::<String>::new());
+    assert_eq!(asked(400), ["web-1", "web-2"]);
+    let told = told(&mut duty);
+    assert_eq!(
+        told,
+        ["EvictionRefused", "EvictionRefused"],
+        "once for each"
+    );
+    assert_eq!(duty.figures().evictions["refused"], 4);
+}
+
+#[test]
+fn a_noted_eviction_that_is_refused_after_all_is_no_longer_noted() {
+    let (mut duty, view) = evicting();
     let now = at(&view, 301);
     duty.next_job(now).expect("a list");
-    let pods = vec![pod("web-1"), pod("web-2")];
-    duty.finish(listed(pods.clone()), now).expect("read");
-    let Some(Job::Record(node, Some(eviction))) = duty.next_job(now) else {
-        panic!("a note");
+    duty.finish(listed(vec![pod("web-1")]), now).expect("read");
+    let Some(Job::Ask(node, eviction)) = duty.next_job(now) else {
+        panic!("a question");
     };
     let refused = Acted::Refused("a PodDisruptionBudget".into());
     duty.finish(Done::Evicted(node, eviction, Ok(refused)), now)
         .expect("answered");
     assert!(matches!(duty.next_job(now), Some(Job::Record(_, None))));
-    duty.finish(Done::Recorded("a".into(), None, Ok(true)), now)
-        .expect("written");
-    let mut chosen = |seconds| {
-        let now = at(&view, seconds);
-        assert!(matches!(duty.next_job(now), Some(Job::ListPods { .. })));
-        duty.finish(listed(pods.clone()), now).expect("read");
-        let Some(Job::Record(_, Some(eviction))) = duty.next_job(now) else {
-            panic!("a note");
-        };
-        let changed = Done::Recorded("a".into(), Some(eviction.clone()), Ok(false));
-        duty.finish(changed, now).expect("answered");
-        eviction.pod
-    };
-    assert_eq!(chosen(320), "web-2");
-    assert_eq!(chosen(400), "web-1");
 }
 
 #[test]

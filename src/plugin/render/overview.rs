@@ -87,7 +87,14 @@ impl Overview {
     }
 
     fn waits_for_a_person(&self) -> bool {
-        self.count_actions(State::Stuck) > 0 || !self.open_breakers.is_empty()
+        self.count_actions(State::Stuck) > 0
+            || !self.open_breakers.is_empty()
+            || self.unreached() > 0
+    }
+
+    /// Pairs of a node and a driver that it does not reach.
+    fn unreached(&self) -> u64 {
+        self.unreachable.iter().filter(|row| !row.unknown).count() as u64
     }
 
     /// Critical before warning before unknown before good.
@@ -239,11 +246,7 @@ fn head(view: &Overview, screen: &Screen) -> String {
         ),
         (view.open_breakers.len() as u64, "breaker", " open"),
         (view.stale_count, "stale mount", ""),
-        (
-            view.unreachable.iter().filter(|it| !it.unknown).count() as u64,
-            "driver",
-            " not reached from a node",
-        ),
+        (view.unreached(), "driver", " not reached from a node"),
         (view.terminating.len() as u64, "pod", " that does not end"),
     ];
     let some = some.iter().filter(|(count, ..)| *count > 0);

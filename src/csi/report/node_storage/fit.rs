@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use crate::cluster::node_storage::{
-    Health, MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_STALE, MAX_STATUS_LEN,
+    Health, MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_REACHED_DRIVERS, MAX_STALE, MAX_STATUS_LEN,
     MAX_UNREACHABLE_DRIVERS, MAX_VOLUMES, NodeStorageStatus, Truncated,
 };
 
@@ -40,6 +40,8 @@ pub(super) fn fit(mut status: NodeStorageStatus) -> NodeStorageStatus {
         drivers.sort_by(|a, b| (a.unknown, &a.driver).cmp(&(b.unknown, &b.driver)));
         truncated.unreachable_drivers |= cut(drivers, MAX_UNREACHABLE_DRIVERS);
     }
+    // Of what is missing here nothing is known.
+    status.reached_drivers.truncate(MAX_REACHED_DRIVERS);
     for len in [SHORT_MESSAGE_LEN, 0] {
         if json_len(&status) <= MAX_STATUS_LEN {
             return status;

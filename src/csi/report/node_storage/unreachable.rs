@@ -1,68 +1,55 @@
-//! Which CSI drivers' storage cannot be reached from the node.
+//! Which CSI drivers' storage can be reached from the node.
 //!
 //! In: the health of the storage below each driver's volumes, and what was written last. Out: the
-//! entries. What is not known is listed as unknown, and an unknown reading clears nothing. A driver
-//! that could not be reached and whose last volume has left the node stays listed for an hour: no
-//! volume is left that could prove that the node reaches it again.
+//! drivers that cannot be reached, and those that can. What is not known is listed as unknown. A
+//! driver counts as reached only by a volume of known health.
 
-use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::cluster::node_storage::{MAX_DRIVER_NAME_LEN, MAX_MESSAGE_LEN, UnreachableDriver};
-use crate::csi::report::node_snapshot::{DriverStorage, NodeSnapshot};
+use crate::csi::report::node_snapshot::{DriverStorage, Health, NodeSnapshot};
 use crate::csi::report::node_storage::{Context, number, truncated};
 
 const STORAGE_UNKNOWN: &str = "StorageUnknown";
-const NO_VOLUME_LEFT: &str = "NoVolumeLeft";
-/// How long a driver without a volume stays listed.
-const WITHOUT_VOLUME: SignedDuration = SignedDuration::from_hours(1);
 
 pub(super) fn unreachable_drivers(
     snapshot: &NodeSnapshot,
     context: &Context<'_>,
 ) -> Vec<UnreachableDriver> {
-    let last = || {
-        let last = context
-            .last
-            .and_then(|last| last.unreachable_drivers.as_ref());
-        last.into_iter().flatten()
-    };
-    let with_volumes = snapshot
-        .driver_storage
-        .iter()
-        .filter_map(|(driver, storage)| entry(driver, storage, snapshot));
-    let has_volumes = |driver: &str| {
-        let mut names = snapshot.driver_storage.keys();
-        names.any(|name| truncated(name, MAX_DRIVER_NAME_LEN) == driver)
-    };
-    let without = last()
-        .filter(|last| !last.unknown || last.reason == NO_VOLUME_LEFT)
-        .filter(|last| !has_volumes(&last.driver))
-        .map(|last| UnreachableDriver {
-            driver: last.driver.clone(),
-            unknown: true,
-            reason: NO_VOLUME_LEFT.to_owned(),
-            message: "its storage could not be reached, and no volume is left that would show whether it can now".to_owned(),
-            ..UnreachableDriver::default()
-        });
-    let mut entries: Vec<UnreachableDriver> = with_volumes.chain(without).collect();
+    let drivers = snapshot.driver_storage.iter();
+    let mut entries: Vec<UnreachableDriver> = drivers
+        .filter_map(|(driver, storage)| entry(driver, storage, snapshot))
+        .collect();
+    let last = context
+        .last
+        .and_then(|last| last.unreachable_drivers.as_deref())
+        .unwrap_or_default();
     for entry in &mut entries {
         // One that does not answer may change its reason.
         let is_same = |last: &&UnreachableDriver| {
-            last.driver == entry.driver
-                && last.unknown == entry.unknown
-                && (!entry.unknown || last.reason == entry.reason)
+            last.driver == entry.driver && last.unknown == entry.unknown
         };
-        let since = last().find(is_same).and_then(|same| same.since.as_ref());
+        let since = last
+            .iter()
+            .find(is_same)
+            .and_then(|same| same.since.as_ref());
         // A time in the future is of a clock that was ahead.
         let since = since.map_or(context.now, |since| since.0.min(context.now));
         entry.since = Some(Time(since));
     }
-    entries.retain(|entry| {
-        let since = entry.since.as_ref().map_or(context.now, |since| since.0);
-        entry.reason != NO_VOLUME_LEFT || context.now.duration_since(since) < WITHOUT_VOLUME
-    });
     entries
+}
+
+pub(super) fn reached_drivers(snapshot: &NodeSnapshot) -> Vec<String> {
+    let drivers = snapshot.driver_storage.iter();
+    let is_reached = |driver: &str| {
+        let mut volumes = snapshot.volumes.values();
+        volumes.any(|it| it.identity.driver == driver && it.health != Health::Unknown)
+    };
+    drivers
+        .filter(|(driver, storage)| **storage == DriverStorage::Reachable && is_reached(driver))
+        .map(|(driver, _)| truncated(driver, MAX_DRIVER_NAME_LEN))
+        .collect()
 }
 
 fn entry(
@@ -183,19 +170,29 @@ mod tests {
     }
 
     #[test]
-    fn an_unreachable_driver_without_a_volume_stays_listed_for_an_hour() {
-        let first = entries(gone(), &[], 100);
-        let left = entries(None, &first, 200);
-        assert_eq!(said(&left), [("d", true, "NoVolumeLeft", second(200), 0)]);
-        let left = entries(None, &left, 200 + 3599);
-        assert_eq!(said(&left), [("d", true, "NoVolumeLeft", second(200), 0)]);
-        assert_eq!(entries(None, &left, 200 + 3600), []);
-        // A driver that was only unknown leaves nothing to prove.
-        assert_eq!(entries(None, &entries(unknown(), &[], 100), 200), []);
-        // The clock of the node was ahead.
+    fn a_driver_is_reached_by_a_volume_of_known_health_only() {
+        let mut node = node(Some(DriverStorage::Reachable));
+        assert_eq!(reached_drivers(&node), ["d"]);
+        node.volumes.get_mut("v1").expect("there").health = Health::Unknown;
+        assert_eq!(reached_drivers(&node), Vec::<String>::new());
+        for storage in [gone(), unknown()].into_iter().flatten() {
+            assert_eq!(
+                reached_drivers(&super::tests::node(Some(storage))),
+                Vec::<String>::new()
+            );
+        }
         assert_eq!(
-            said(&entries(None, &left, 50)),
-            [("d", true, "NoVolumeLeft", second(50), 0)]
+            reached_drivers(&super::tests::node(None)),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn the_time_of_a_clock_that_was_ahead_is_not_kept() {
+        let first = entries(gone(), &[], 200);
+        assert_eq!(
+            said(&entries(gone(), &first, 50)),
+            [("d", false, "ProbeTimeout", second(50), 1)]
         );
     }
 }

@@ -49,14 +49,29 @@ impl World {
             driver: (*driver).to_owned(),
             ..UnreachableDriver::default()
         };
-        self.writes(node, unreachable.map(|all| all.iter().map(entry).collect()));
+        let reached = ["d", "e", "x-"].into_iter();
+        let reached = reached.filter(|driver| unreachable.is_some_and(|all| !all.contains(driver)));
+        let reached: Vec<&str> = reached.collect();
+        let listed = unreachable.map(|all| all.iter().map(entry).collect());
+        self.writes(node, listed, &reached);
     }
 
-    fn writes(&mut self, node: &str, unreachable_drivers: Option<Vec<UnreachableDriver>>) {
+    /// It has no volume.
+    fn is_empty(&mut self, node: &str) {
+        self.writes(node, Some(vec![]), &[]);
+    }
+
+    fn writes(
+        &mut self,
+        node: &str,
+        unreachable_drivers: Option<Vec<UnreachableDriver>>,
+        reached: &[&str],
+    ) {
         let node_uid = self.view.nodes[node].uid.clone();
         let status = NodeStorageStatus {
             node_uid,
             unreachable_drivers,
+            reached_drivers: reached.iter().map(|driver| (*driver).to_owned()).collect(),
             conditions: vec![Condition {
                 type_: DAEMON_REACHABLE.into(),
                 status: "True".into(),
@@ -164,7 +179,7 @@ fn the_taint_goes_after_ten_minutes_without_interruption_and_unknown_clears_noth
         unknown: true,
         ..UnreachableDriver::default()
     };
-    world.writes("n00", Some(vec![unknown]));
+    world.writes("n00", Some(vec![unknown]), &[]);
     world.pass(3600);
     assert_eq!(world.tainted().len(), 1);
     assert!(world.last.evictable.is_empty(), "nor is it a reason");
@@ -196,6 +211,41 @@ fn away_for_more_than_a_fifth_of_the_nodes_nothing_moves() {
         assert_eq!(world.last.evictable.is_empty(), !is_moved);
         assert_eq!(world.last.drivers["d"].is_beyond(), !is_moved);
     }
+}
+
+#[test]
+fn without_a_node_that_reaches_the_storage_nothing_shows_that_it_is_there() {
+    let mut world = World::new(10);
+    for at in 0..10 {
+        world.is_empty(&name(at));
+    }
+    world.says("n00", Some(&["d"]));
+    world.pass(HOLD);
+    assert_eq!(world.tainted(), BTreeMap::new());
+    assert!(world.last.drivers["d"].is_beyond());
+    world.says("n05", Some(&[]));
+    world.decide();
+    assert_eq!(world.tainted().len(), 1);
+    let mut alone = World::new(1);
+    alone.says("n00", Some(&["d"]));
+    alone.pass(HOLD);
+    assert_eq!(
+        alone.tainted(),
+        BTreeMap::new(),
+        "the only node of a cluster"
+    );
+}
+
+#[test]
+fn a_node_without_a_volume_is_tried_again_after_an_hour() {
+    let mut world = World::new(3);
+    world.says("n00", Some(&["d"]));
+    world.pass(HOLD);
+    world.is_empty("n00");
+    world.pass(3599);
+    assert_eq!(world.tainted().len(), 1);
+    world.pass(1);
+    assert_eq!(world.tainted(), BTreeMap::new());
 }
 
 #[test]
@@ -417,7 +467,8 @@ proptest! {
                 let tainted = after.values().filter(|value| of(value)).count();
                 prop_assert!(!is_news || tainted <= budget(nodes), "{driver}: {after:?}");
                 let evictable = world.last.evictable.iter().filter(|(_, of)| of == driver);
-                prop_assert!(evictable.count() <= budget(nodes));
+                let count = evictable.count();
+                prop_assert!(count <= budget(nodes) && (count == 0 || world.last.drivers[driver].reached > 0));
             }
             for (name, _) in &world.last.evictable {
                 prop_assert!(after.contains_key(name.as_str()));
