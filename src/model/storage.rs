@@ -24,6 +24,8 @@ pub(crate) struct StorageFault {
     /// Nothing of the driver's storage can be reached from this node; otherwise a part is gone or
     /// bad.
     pub unreachable: bool,
+    /// Of storage on the network.
+    pub remote: bool,
     pub reason: Reason,
     /// Names the drives or volumes; at most 1,024 bytes.
     pub message: String,
@@ -127,6 +129,7 @@ pub(crate) fn faults(
         };
         faults.push(StorageFault {
             unreachable: all_gone && remote.are_cut_off(),
+            remote: false,
             reason: Reason::DriveMissing,
             message: truncate(&message, MAX_MESSAGE),
         });
@@ -144,6 +147,7 @@ pub(crate) fn faults(
         );
         faults.push(StorageFault {
             unreachable: false,
+            remote: false,
             reason: Reason::DriveFailing,
             message: truncate(&message, MAX_MESSAGE),
         });

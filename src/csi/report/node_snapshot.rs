@@ -141,19 +141,26 @@ pub(crate) struct NodeSnapshot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DriverStorage {
     Reachable,
-    Unreachable { reason: String, message: String },
+    /// The node's own drives are gone: that is no question of its way to the storage.
+    DrivesGone,
+    Unreachable {
+        reason: String,
+        message: String,
+    },
     Unknown(String),
 }
 
 impl DriverStorage {
     pub(crate) fn from_wire(health: &wire::StorageHealth) -> DriverStorage {
-        let fault = health.faults.iter().find(|fault| fault.unreachable);
-        fault.map_or(DriverStorage::Reachable, |fault| {
-            DriverStorage::Unreachable {
+        let mut unreachable = health.faults.iter().filter(|fault| fault.unreachable);
+        match unreachable.clone().find(|fault| fault.remote) {
+            Some(fault) => DriverStorage::Unreachable {
                 reason: fault.reason.clone(),
                 message: fault.message.clone(),
-            }
-        })
+            },
+            None if unreachable.next().is_some() => DriverStorage::DrivesGone,
+            None => DriverStorage::Reachable,
+        }
     }
 }
 

@@ -57,6 +57,7 @@ impl RemoteVolumes {
         );
         Some(StorageFault {
             unreachable: self.are_cut_off() && no_local_drive,
+            remote: true,
             reason: *reason,
             message: truncate(&message, MAX_MESSAGE),
         })
@@ -74,8 +75,15 @@ fn is_remote(snapshot: &Snapshot, volume: &Volume) -> bool {
         let drive = snapshot.drives.get(id);
         drive.is_some_and(|drive| drive.facts.transport.is_remote())
     };
+    // A filesystem in user space without a drive is a client of something else.
+    let is_fuse = volume.facts.drive_ids.is_empty()
+        && volume
+            .facts
+            .fs_type
+            .as_deref()
+            .is_some_and(|of| of.starts_with("fuse"));
     // A drive that is missing is still listed: its volume stays what it was.
-    volume.facts.remote || drives.peek().is_some() && drives.all(is_remote)
+    volume.facts.remote || is_fuse || drives.peek().is_some() && drives.all(is_remote)
 }
 
 /// Why a volume certainly does not answer.

@@ -58,7 +58,7 @@ fn entry(
     snapshot: &NodeSnapshot,
 ) -> Option<UnreachableDriver> {
     let (unknown, reason, message) = match storage {
-        DriverStorage::Reachable => return None,
+        DriverStorage::Reachable | DriverStorage::DrivesGone => return None,
         DriverStorage::Unreachable { reason, message } => (false, reason.as_str(), message),
         DriverStorage::Unknown(why) => (true, STORAGE_UNKNOWN, why),
     };
@@ -185,6 +185,24 @@ mod tests {
             reached_drivers(&super::tests::node(None)),
             Vec::<String>::new()
         );
+    }
+
+    #[test]
+    fn drives_of_the_node_that_are_gone_are_no_storage_on_the_network() {
+        let of = |unreachable, remote| {
+            let fault = crate::api::wire::StorageFault {
+                unreachable,
+                remote,
+                reason: "R".into(),
+                message: "m".into(),
+            };
+            DriverStorage::from_wire(&crate::api::wire::StorageHealth {
+                faults: vec![fault],
+            })
+        };
+        assert_eq!(of(true, false), DriverStorage::DrivesGone);
+        assert_eq!(of(false, true), DriverStorage::Reachable);
+        assert!(matches!(of(true, true), DriverStorage::Unreachable { .. }));
     }
 
     #[test]
