@@ -1,8 +1,9 @@
 //! `diskvitals-fleet`: the cluster's controller. It reads the `NodeStorage` objects that the nodes'
 //! reporters write, and acts on them once in the cluster.
 //!
-//! In: watches of NodeStorage, Node, PersistentVolume and StoragePolicy objects. Out: the health of
-//! claims, proposals (StorageAction), released claims, taints of returned nodes, events, the removal of old objects, metrics.
+//! In: watches of NodeStorage, Node, PersistentVolume, StoragePolicy and CSINode objects. Out: the
+//! health of claims, proposals (StorageAction), released claims, taints of returned nodes and of nodes
+//! that do not reach storage, evictions, events, the removal of old objects, metrics.
 //! `api` alone knows kube; `model` decides (pure); `run` is the one task that owns the state; `lease`
 //! elects the leader; `controller` runs them. It has no access to any node, and knows nothing of
 //! devices.
@@ -21,7 +22,9 @@ mod pace;
 mod quarantine;
 mod release;
 mod run;
+mod taint;
 mod timing;
+mod unreachable;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -67,6 +70,15 @@ pub fn main(options: Options) -> ExitCode {
     if !options.carry_out_in.is_empty() && !options.duties.contains(&Duty::Release) {
         return fail(USAGE, "--carry-out-in needs the duty release");
     }
+    if options.unclean_taint == options.unreachable_taint {
+        return fail(
+            USAGE,
+            "--unclean-taint and --unreachable-taint are the same key",
+        );
+    }
+    if options.evict_unreachable && !options.duties.contains(&Duty::Unreachable) {
+        return fail(USAGE, "--evict-unreachable needs the duty unreachable");
+    }
     let timing = match Timing::of_environment() {
         Ok(timing) => timing,
         Err(why) => return fail(USAGE, &why),
@@ -104,6 +116,7 @@ async fn run(options: Options, timing: Timing) -> Result<(), RunError> {
     tracing::info!(
         duties = ?options.duties,
         carry_out_in = ?options.carry_out_in,
+        evict_unreachable = options.evict_unreachable,
         server,
         identity,
         version = env!("CARGO_PKG_VERSION"),

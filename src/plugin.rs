@@ -32,13 +32,14 @@ use crate::model::causes::with_causes;
 use crate::plugin::api::{Api, ApiError, ConnectError};
 use crate::plugin::args::{ActionsArgs, BreakerCommand, Command, DrivesArgs, Options, Output};
 use crate::plugin::decide::{Decision, decide};
+use crate::plugin::objects::PodRecord;
 use crate::plugin::render::overview::{Overview, SilentRow};
 use crate::plugin::view::actions::{PolicyRow, Remediation};
 use crate::plugin::view::claims::{Named, claim_gaps, claims, stale, stale_gaps};
 use crate::plugin::view::drives::{DriveRow, drives, models};
 use crate::plugin::view::nodes::{NodeView, Report, nodes};
 use crate::plugin::view::retained::retained;
-use crate::plugin::view::{Base, Gap};
+use crate::plugin::view::{Base, Gap, Read, unreachable};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -297,9 +298,10 @@ fn gaps_of(base: &Base, nodes: &[NodeView<'_>]) -> Vec<Gap> {
 async fn overview(api: &Api, options: &Options, out: &mut Out) -> Result<ExitCode, Error> {
     let base = read_base(api, options, None, out).await?;
     let nodes = nodes(&base);
-    let (named, remediation) = tokio::join!(
+    let (named, remediation, ending) = tokio::join!(
         gather::named(api, &nodes, None),
-        gather::remediation(api, None, base.now)
+        gather::remediation(api, None, base.now),
+        gather::terminating(api, &nodes)
     );
     let view = summarize(
         &api.context,
@@ -308,6 +310,7 @@ async fn overview(api: &Api, options: &Options, out: &mut Out) -> Result<ExitCod
         &nodes,
         &named,
         &remediation,
+        &ending,
     );
     out.show(&view, || {
         render::overview::screen(&view, out.is_wide(), &out.screen)
@@ -325,6 +328,7 @@ fn summarize(
     nodes: &[NodeView<'_>],
     named: &Named,
     remediation: &Remediation,
+    ending: &Read<Vec<PodRecord>>,
 ) -> Overview {
     let of_nodes = |report: &Report| report.is_of_a_node();
     let mut other_drives = drives(nodes, false);
@@ -343,9 +347,12 @@ fn summarize(
     gaps.extend(view::drives::gaps(nodes));
     gaps.extend(claim_gaps(nodes));
     gaps.extend(stale_gaps(nodes));
+    gaps.extend(unreachable::gaps(nodes, ending));
     gaps.extend(remediation.gaps());
     let mut stale = stale(nodes);
     stale.retain(|row| of_nodes(&row.report));
+    let mut cut_off = unreachable::unreachable(nodes);
+    cut_off.retain(|row| of_nodes(&row.report));
     let existing = nodes.iter().filter(|node| of_nodes(&node.report));
     let counts = existing
         .filter_map(|node| node.status)
@@ -367,6 +374,8 @@ fn summarize(
         former_reports: nodes.iter().filter(|node| !of_nodes(&node.report)).count(),
         stale,
         stale_count: counts.sum(),
+        unreachable: cut_off,
+        terminating: unreachable::terminating(ending.as_deref().unwrap_or_default(), base.now),
         actions: remediation.open().cloned().collect(),
         open_breakers: remediation.open_breakers(),
         is_remediation_unknown: !remediation.gaps().is_empty(),

@@ -1,6 +1,6 @@
 # The controller on the API server of api-server.sh: its rights as the chart gives them, and nodes, volumes and reports to play with. Sourced, never run. The
 # program must be built with the feature hwtests, which shortens its durations. `duties` names other duties than claims and shared-drives, `templates` more
-# templates of the chart than fleet, `carry_out` the namespaces in which approved actions are carried out, separated by commas.
+# templates of the chart than fleet, `chart_values` more values, `carry_out` the namespaces in which approved actions are carried out, separated by commas.
 duties=${duties:-claims,shared-drives}
 listen=$(port)
 # never_so WHAT SECONDS COMMAND…
@@ -16,7 +16,7 @@ kube create namespace storage >/dev/null; kube create namespace shop >/dev/null
 "$bin/diskvitals-fleet" crds | kube apply -f - >/dev/null
 kube wait --for=condition=Established crd/nodestorages.diskvitals.io --timeout=60s >/dev/null
 render() {
-    "$TOOLS/bin/helm" template dv helm/diskvitals --namespace storage --kube-version "1.$minor.0" --values helm/diskvitals/ci/fleet.yaml --set "fleet.duties={$duties}" \
+    "$TOOLS/bin/helm" template dv helm/diskvitals --namespace storage --kube-version "1.$minor.0" --values helm/diskvitals/ci/fleet.yaml --set "fleet.duties={$duties}${chart_values:+,$chart_values}" \
         --set-json "fleet.carryOut.namespaces=[${carry_out:+\"${carry_out//,/\",\"}\"}]" --show-only "templates/$1.yaml"
 }
 for template in fleet ${templates:-}; do render $template | kube apply --namespace storage -f - >/dev/null; done

@@ -24,6 +24,10 @@ pub const MAX_MISSING: usize = 8;
 /// Longest nonce, and longest name of a drive or volume in a challenge, in bytes.
 pub const MAX_NONCE_LEN: usize = 128;
 pub const MAX_CHALLENGED_NAME_LEN: usize = 512;
+/// Drivers whose storage cannot be reached, those that are, and the longest name of one.
+pub const MAX_UNREACHABLE_DRIVERS: usize = 8;
+pub const MAX_REACHED_DRIVERS: usize = 16;
+pub const MAX_DRIVER_NAME_LEN: usize = 63;
 /// Pods of a quarantine, and the longest uid of one, in bytes.
 pub const MAX_QUARANTINED: usize = 64;
 pub const MAX_POD_UID_LEN: usize = 64;
@@ -100,6 +104,33 @@ pub struct NodeStorageSpec {
     /// `AttachmentsClean` whether anything of them is left on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<Quarantine>,
+    /// A pod of the node is being evicted, because the node does not reach the pod's storage. The
+    /// cluster's controller writes it before it asks for the eviction, and removes it when the pod
+    /// is replaced. The node does not answer it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eviction: Option<PodEviction>,
+}
+
+/// The one pod of the cluster that is being evicted from storage that its node does not reach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct PodEviction {
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_DRIVER_NAME_LEN)))]
+    pub driver: String,
+    #[cfg_attr(feature = "fleet", schemars(length(min = 1, max = 63)))]
+    pub namespace: String,
+    #[cfg_attr(feature = "fleet", schemars(length(min = 1, max = 253)))]
+    pub pod: String,
+    #[serde(rename = "podUID")]
+    #[cfg_attr(feature = "fleet", schemars(length(min = 1, max = MAX_POD_UID_LEN)))]
+    pub pod_uid: String,
+    /// uid of the pod's controller, which replaces it.
+    #[serde(rename = "ownerUID")]
+    #[cfg_attr(feature = "fleet", schemars(length(min = 1, max = MAX_POD_UID_LEN)))]
+    pub owner_uid: String,
+    /// When it was written, by the API server's clock. A replacement is younger.
+    pub since: Time,
 }
 
 /// The pods that a node had when it was lost, and whose volumes another node can reach.
@@ -281,6 +312,16 @@ pub struct NodeStorageStatus {
     /// Mounts of pods that do not exist any more.
     #[cfg_attr(feature = "fleet", schemars(length(max = MAX_STALE)))]
     pub stale: Vec<StaleEntry>,
+    /// CSI drivers with volumes on the node whose storage cannot be reached from it, or of which
+    /// that is not known. Absent: not known of any driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_UNREACHABLE_DRIVERS)))]
+    pub unreachable_drivers: Option<Vec<UnreachableDriver>>,
+    /// CSI drivers of which a volume answers on the node. A driver in neither list has no volume
+    /// here: nothing is known of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_REACHED_DRIVERS), inner(length(max = MAX_DRIVER_NAME_LEN))))]
+    pub reached_drivers: Vec<String>,
     pub truncated: Truncated,
     /// `DaemonReachable`, `AttachmentsClean`.
     #[cfg_attr(feature = "fleet", schemars(length(max = 8)))]
@@ -562,6 +603,28 @@ pub struct StaleEntry {
     pub reason: String,
 }
 
+/// A CSI driver whose storage cannot be reached from the node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct UnreachableDriver {
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_DRIVER_NAME_LEN)))]
+    pub driver: String,
+    /// Whether it can be reached is not known (`reason`). It proves nothing, in either direction.
+    #[serde(skip_serializing_if = "is_false")]
+    pub unknown: bool,
+    /// Reason of the first volume that does not answer (docs/findings.md); `StorageUnknown`: the node's
+    /// daemon does not know.
+    pub reason: String,
+    /// At most 256 bytes. A new message alone is not written.
+    pub message: String,
+    /// Since when this is so, by the node's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// Volumes of the driver on the node. A new number alone is not written.
+    pub volumes: u32,
+}
+
 /// Which lists are incomplete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
@@ -574,6 +637,8 @@ pub struct Truncated {
     pub volumes: bool,
     #[serde(skip_serializing_if = "is_false")]
     pub stale: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    pub unreachable_drivers: bool,
 }
 
 // serde passes a reference.

@@ -6,6 +6,7 @@
 mod quarantine;
 mod reduce;
 mod release;
+mod unreachable;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{Node as KubeNode, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::events::v1::Event as KubeEvent;
+use k8s_openapi::api::storage::v1::CSINode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
@@ -65,6 +67,8 @@ pub(crate) enum ClusterChange {
     Report(Change<Report>),
     Volume(Change<Volume>),
     Policy(Change<PolicyObject>),
+    /// The CSI drivers of a node.
+    Drivers(Change<BTreeSet<String>>),
 }
 
 /// What became of a write to a claim.
@@ -139,6 +143,16 @@ impl Api {
             what: "persistentvolumes",
             reduce: reduce::volume,
             wrap: ClusterChange::Volume,
+        };
+        watch.follow(&self.timing, into).await;
+    }
+
+    pub(crate) async fn watch_drivers(&self, into: &mpsc::Sender<ClusterChange>) {
+        let watch = Watch {
+            objects: kube::Api::<CSINode>::all(self.client.clone()),
+            what: "csinodes",
+            reduce: reduce::csi_node,
+            wrap: ClusterChange::Drivers,
         };
         watch.follow(&self.timing, into).await;
     }

@@ -85,8 +85,15 @@ impl Controller {
         let (leads, leadership) = watch::channel(Leadership::default());
         let (changes, received) = mpsc::channel(CHANGES);
         let volumes = async {
-            if duties.iter().any(|duty| duty.needs_volumes()) {
+            if options.needs_volumes() {
                 api.watch_volumes(&changes).await;
+            } else {
+                std::future::pending().await
+            }
+        };
+        let drivers = async {
+            if duties.contains(&Duty::Unreachable) {
+                api.watch_drivers(&changes).await;
             } else {
                 std::future::pending().await
             }
@@ -106,6 +113,7 @@ impl Controller {
             () = api.watch_nodes(&changes) => Err(WatchEnded("nodes")),
             () = api.watch_reports(&changes) => Err(WatchEnded("nodestorages")),
             () = volumes => Err(WatchEnded("persistentvolumes")),
+            () = drivers => Err(WatchEnded("csinodes")),
             () = policies => Err(WatchEnded("storagepolicies")),
         };
         // The owner has ended with its writes: another one may lead.

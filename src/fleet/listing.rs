@@ -3,7 +3,7 @@
 //! In: changes of a watch. Out: the known objects by name, whether they are complete, whether the
 //! watch fails, and for how long everything has been seen. No I/O.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -17,6 +17,7 @@ pub(crate) struct Lists {
     pub nodes: Listing<Node>,
     pub reports: Listing<Report>,
     pub volumes: Listing<Volume>,
+    pub drivers: Listing<BTreeSet<String>>,
 }
 
 pub(crate) struct Listing<T> {

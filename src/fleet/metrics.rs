@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::fleet::model::figures::{Figures, ModelFigures};
 use crate::fleet::release::Figures as ReleaseFigures;
+use crate::fleet::unreachable::Figures as UnreachableFigures;
 use crate::metrics::plain_text::plain;
 use crate::metrics::view::families::Families;
 use crate::metrics::view::label;
@@ -44,6 +45,8 @@ pub(crate) struct State {
     pub claims: Option<ClaimFigures>,
     /// None without the duty.
     pub release: Option<ReleaseFigures>,
+    /// None without the duty.
+    pub unreachable: Option<UnreachableFigures>,
     pub counters: Counters,
 }
 
@@ -86,6 +89,9 @@ impl Collector for StateCollector {
         }
         if let Some(release) = &state.release {
             encode_release(&mut families, release)?;
+        }
+        if let Some(unreachable) = &state.unreachable {
+            encode_unreachable(&mut families, unreachable)?;
         }
         let mut writes = families.counter(
             "diskvitals_fleet_writes",
@@ -238,6 +244,47 @@ fn encode_release(families: &mut Families<'_>, figures: &ReleaseFigures) -> fmt:
             "Claims on dead drives that no gate of a policy holds back.",
         )?
         .unlabeled(signed(figures.would_act))
+}
+
+fn encode_unreachable(families: &mut Families<'_>, figures: &UnreachableFigures) -> fmt::Result {
+    let mut nodes = families.gauge(
+        "diskvitals_fleet_driver_unreachable_nodes",
+        None,
+        "Nodes that have not reached the storage of a CSI driver for five minutes. Drivers that all nodes reach are not listed.",
+    )?;
+    for (driver, of) in &figures.drivers {
+        nodes.value(&[("driver", label(driver))], of.unreachable)?;
+    }
+    let mut away = families.gauge(
+        "diskvitals_fleet_driver_storage_away",
+        None,
+        "Whether the storage of a CSI driver is away for so many nodes that nothing moves.",
+    )?;
+    for (driver, of) in &figures.drivers {
+        away.value(&[("driver", label(driver))], u64::from(of.is_beyond))?;
+    }
+    let mut evictions = families.counter(
+        "diskvitals_fleet_evictions",
+        None,
+        "Evictions of pods from nodes that do not reach their storage, by outcome.",
+    )?;
+    for (outcome, count) in &figures.evictions {
+        evictions.count(&[("outcome", *outcome)], *count)?;
+    }
+    let mut waiting = families.gauge(
+        "diskvitals_fleet_eviction_waiting",
+        None,
+        "The eviction that has not ended: its pod does not end, or is not replaced.",
+    )?;
+    if let Some(of) = &figures.waiting {
+        let labels = [
+            ("pod_namespace", label(&of.namespace)),
+            ("pod_name", label(&of.pod)),
+            ("waits_for", label(of.what.name())),
+        ];
+        waiting.value(&labels, 1_u64)?;
+    }
+    Ok(())
 }
 
 fn signed(value: u64) -> i64 {

@@ -11,13 +11,14 @@ pub(crate) mod quarantine;
 pub(crate) mod release;
 pub(crate) mod retention;
 pub(crate) mod shared_drives;
+pub(crate) mod unreachable;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cluster::node_storage::{DAEMON_REACHABLE, NodeStorageStatus};
+use crate::cluster::node_storage::{DAEMON_REACHABLE, NodeStorageStatus, PodEviction};
 
 /// Monotonic time since the start of the process, without that in which a watch failed.
 pub(crate) type Elapsed = Duration;
@@ -60,8 +61,10 @@ pub(crate) struct Node {
     pub is_ready: bool,
     /// Cordoned.
     pub is_unschedulable: bool,
-    /// Keys of its taints.
-    pub taint_keys: Vec<String>,
+    /// Values of its taints with the effect NoSchedule, by key.
+    pub taints: BTreeMap<String, String>,
+    /// `status.nodeInfo.machineID`.
+    pub machine_id: String,
 }
 
 /// A NodeStorage object, reduced.
@@ -77,6 +80,8 @@ pub(crate) struct Report {
     pub challenge: Option<String>,
     /// Its spec has a quarantine.
     pub is_quarantined: bool,
+    /// The pod of the node that is being evicted.
+    pub eviction: Option<PodEviction>,
 }
 
 impl Report {
@@ -125,6 +130,8 @@ pub(crate) struct View {
     pub nodes: BTreeMap<String, Node>,
     pub reports: BTreeMap<String, Report>,
     pub volumes: BTreeMap<String, Volume>,
+    /// CSI drivers that are registered on a node, by its name; only where a duty needs them.
+    pub drivers: BTreeMap<String, BTreeSet<String>>,
     /// Names of the nodes with a host name.
     hostnames: BTreeMap<String, BTreeSet<String>>,
     /// Since when a node has not been ready, or has been absent although it has a report.

@@ -16,11 +16,19 @@ pub enum Duty {
     Release,
     /// Nodes that were away get no new pods until they have proven themselves clean.
     Quarantine,
+    /// Nodes that do not reach the storage of a CSI driver get no new pods.
+    Unreachable,
 }
 
-impl Duty {
-    pub(crate) fn needs_volumes(self) -> bool {
-        matches!(self, Duty::Claims | Duty::Release | Duty::Quarantine)
+impl Options {
+    /// Whether PersistentVolumes are watched.
+    pub(crate) fn needs_volumes(&self) -> bool {
+        let of_duty = |duty: &Duty| match duty {
+            Duty::Claims | Duty::Release | Duty::Quarantine => true,
+            Duty::SharedDrives => false,
+            Duty::Unreachable => self.evict_unreachable,
+        };
+        self.duties.iter().any(of_duty)
     }
 }
 
@@ -37,7 +45,9 @@ impl Duty {
 /// release as StoragePolicy objects say. What a person has approved is carried out in the namespaces
 /// of --carry-out-in; elsewhere nothing is deleted, and the commands are shown (docs/remediation.md).
 /// quarantine: a node that was away has a taint until it has proven that nothing of its deleted pods
-/// is left on it (docs/returned-nodes.md).
+/// is left on it (docs/returned-nodes.md). unreachable: a node that does not reach the storage of a CSI
+/// driver has a taint until it has reached it for ten minutes, unless it is away for too many nodes;
+/// with --evict-unreachable its pods move one after the other (docs/unreachable-storage.md).
 ///
 /// Signals: TERM and INT stop it, within 5 s; the lease is released.
 #[derive(Clone, Debug, Parser)]
@@ -49,8 +59,7 @@ impl Duty {
     after_long_help = FLEET.help()
 )]
 pub struct Options {
-    /// What it does: claims, shared-drives, release, quarantine; separated by
-    /// commas
+    /// What it does: claims, shared-drives, release, quarantine, unreachable; separated by commas
     #[arg(long, value_delimiter = ',', value_name = "DUTIES", value_parser = duty, required_unless_present_any = ["man"])]
     pub duties: Vec<Duty>,
 
@@ -62,6 +71,14 @@ pub struct Options {
     /// Key of the taint of a node in quarantine
     #[arg(long, value_name = "KEY", default_value = "diskvitals.io/unclean", value_parser = taint_key)]
     pub unclean_taint: String,
+
+    /// Key of the taint of a node that does not reach storage. Its value is the driver
+    #[arg(long, value_name = "KEY", default_value = "diskvitals.io/storage-unreachable", value_parser = taint_key)]
+    pub unreachable_taint: String,
+
+    /// Evict pods from nodes that do not reach their storage, one at a time in the whole cluster
+    #[arg(long)]
+    pub evict_unreachable: bool,
 
     /// Serve /healthz, /readyz and /metrics on this address: 127.0.0.1:9963, a pod's own address, or
     /// unix:/PATH [default: nowhere]
@@ -96,8 +113,10 @@ fn duty(text: &str) -> Result<Duty, String> {
         "shared-drives" => Ok(Duty::SharedDrives),
         "release" => Ok(Duty::Release),
         "quarantine" => Ok(Duty::Quarantine),
+        "unreachable" => Ok(Duty::Unreachable),
         _ => Err(
-            "this version has the duties claims, shared-drives, release and quarantine".to_owned(),
+            "this version has the duties claims, shared-drives, release, quarantine and unreachable"
+                .to_owned(),
         ),
     }
 }

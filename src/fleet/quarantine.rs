@@ -18,6 +18,7 @@ use crate::fleet::events::Announcement;
 use crate::fleet::model::quarantine::{Memory, NodeReadings, Order, QuarantineLimits, next};
 use crate::fleet::model::{Elapsed, Node, View};
 use crate::fleet::release::Context;
+use crate::fleet::taint::with_taint;
 use crate::model::hash::fnv1a_64;
 
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +152,7 @@ impl Quarantines {
         let is_concerned = |name: &String, node: &Node| {
             let report = view.reports.get(name);
             !node.is_ready
-                || node.taint_keys.contains(&self.key)
+                || node.taints.contains_key(&self.key)
                 || report.is_some_and(|report| report.is_quarantined)
         };
         let nodes = view.nodes.iter();
@@ -324,18 +325,6 @@ impl Quarantines {
     pub(crate) fn take_news(&mut self) -> Vec<Announcement> {
         std::mem::take(&mut self.news)
     }
-}
-
-/// All other taints stay as they are.
-fn with_taint(taints: &[Taint], key: &str, value: Option<&str>) -> Vec<Taint> {
-    let others = taints.iter().filter(|taint| taint.key != key).cloned();
-    let ours = value.map(|value| Taint {
-        key: key.to_owned(),
-        value: Some(value.to_owned()),
-        effect: "NoSchedule".to_owned(),
-        time_added: None,
-    });
-    others.chain(ours).collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! probes. Both replicas watch and note times, so that a standby that takes over knows since when a
 //! state has lasted; only the leader writes.
 
+mod duties;
 mod outcome;
 
 use std::collections::VecDeque;
@@ -26,14 +27,14 @@ use crate::fleet::listing::{Lists, SeenTime};
 use crate::fleet::metrics::{ClaimFigures, Counters, State};
 use crate::fleet::model::claims::{Entry, desired};
 use crate::fleet::model::figures::{Figures, figures};
-use crate::fleet::model::release::Now;
 use crate::fleet::model::retention::{Expired, expired};
 use crate::fleet::model::{Claim, Elapsed, View};
 use crate::fleet::options::{Duty, Options};
 use crate::fleet::pace::WritePace;
 use crate::fleet::quarantine::{self, Quarantines};
-use crate::fleet::release::{self, Context, Engine};
+use crate::fleet::release::{self, Engine};
 use crate::fleet::timing::Timing;
+use crate::fleet::unreachable::{self, UnreachableStorage};
 use crate::host::clock;
 
 /// The state is published at least this often: a probe sees that the loop runs.
@@ -48,11 +49,13 @@ enum Done {
     Report(Expired, Result<bool, ApiError>),
     Release(release::Done),
     Quarantine(quarantine::Done),
+    Unreachable(unreachable::Done),
 }
 
 pub(crate) struct Owner {
     api: Arc<Api>,
     duties: Vec<Duty>,
+    needs_volumes: bool,
     timing: Timing,
     state: watch::Sender<Arc<State>>,
     seen: SeenTime,
@@ -65,6 +68,8 @@ pub(crate) struct Owner {
     release: Option<Engine>,
     /// None without the duty.
     quarantines: Option<Quarantines>,
+    /// None without the duty.
+    unreachable: Option<UnreachableStorage>,
     /// None until the claims that this manager wrote before are known.
     ledger: Option<ClaimLedger>,
     is_adopting: bool,
@@ -92,6 +97,7 @@ impl Owner {
         Owner {
             api,
             duties: duties.clone(),
+            needs_volumes: options.needs_volumes(),
             release: duties.contains(&Duty::Release).then(|| {
                 Engine::new(
                     timing.release,
@@ -101,6 +107,14 @@ impl Owner {
             quarantines: duties
                 .contains(&Duty::Quarantine)
                 .then(|| Quarantines::new(timing.quarantine, &options.unclean_taint)),
+            unreachable: duties.contains(&Duty::Unreachable).then(|| {
+                UnreachableStorage::new(
+                    timing.unreachable,
+                    timing.policy,
+                    &options.unreachable_taint,
+                    options.evict_unreachable,
+                )
+            }),
             pace: WritePace::new(timing.retry_delay(identity)),
             timing,
             state,
@@ -168,8 +182,8 @@ impl Owner {
     fn is_synced(&self) -> bool {
         self.lists.nodes.is_complete
             && self.lists.reports.is_complete
-            && (self.lists.volumes.is_complete
-                || !self.duties.iter().any(|duty| duty.needs_volumes()))
+            && (self.lists.volumes.is_complete || !self.needs_volumes)
+            && (self.lists.drivers.is_complete || self.unreachable.is_none())
             && self.release.as_ref().is_none_or(Engine::is_synced)
     }
 
@@ -177,6 +191,7 @@ impl Owner {
         !(self.lists.nodes.is_failing
             || self.lists.reports.is_failing
             || self.lists.volumes.is_failing
+            || self.lists.drivers.is_failing
             || self.release.as_ref().is_some_and(Engine::is_failing))
     }
 
@@ -194,6 +209,9 @@ impl Owner {
             }
             ClusterChange::Volume(change) => {
                 self.lists.volumes.apply(change, &mut self.view.volumes)
+            }
+            ClusterChange::Drivers(change) => {
+                self.lists.drivers.apply(change, &mut self.view.drivers)
             }
             ClusterChange::Policy(change) => self
                 .release
@@ -237,6 +255,9 @@ impl Owner {
         if let Some(quarantines) = &mut self.quarantines {
             quarantines.set_leads(now);
         }
+        if let Some(unreachable) = &mut self.unreachable {
+            unreachable.set_leads(now);
+        }
     }
 
     /// Decides when a decision is due, and starts what may start.
@@ -277,6 +298,7 @@ impl Owner {
         }
         self.with_release(|release, cx| release.observe(cx));
         self.with_quarantines(|quarantines, cx| quarantines.observe(cx));
+        self.with_unreachable(|unreachable, cx| unreachable.observe(cx));
         // Time alone changes a decision too.
         if let Some(due) = self.view.next_deadline(&policy, now) {
             self.evaluate_by(Instant::now() + due.saturating_sub(now));
@@ -296,54 +318,6 @@ impl Owner {
             self.announce(announcement);
         }
         self.shared = shared;
-    }
-
-    fn with_release<T>(&mut self, act: impl FnOnce(&mut Engine, Context<'_>) -> T) -> Option<T> {
-        let (now, lease_left) = self.moment();
-        let release = self.release.as_mut()?;
-        let view = &self.view;
-        let outcome = act(
-            release,
-            Context {
-                view,
-                now,
-                lease_left,
-            },
-        );
-        let news = release.take_news();
-        self.announce_all(news);
-        Some(outcome)
-    }
-
-    fn with_quarantines<T>(
-        &mut self,
-        act: impl FnOnce(&mut Quarantines, Context<'_>) -> T,
-    ) -> Option<T> {
-        let (now, lease_left) = self.moment();
-        let quarantines = self.quarantines.as_mut()?;
-        let view = &self.view;
-        let outcome = act(
-            quarantines,
-            Context {
-                view,
-                now,
-                lease_left,
-            },
-        );
-        let news = quarantines.take_news();
-        self.announce_all(news);
-        Some(outcome)
-    }
-
-    /// The time of a decision, and how much longer this process leads.
-    fn moment(&self) -> (Now, Option<Duration>) {
-        let now = Now {
-            elapsed: self.now(),
-            wall: clock::wall_now(),
-        };
-        let until = self.leads_until.filter(|_| self.leads);
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        (now, left)
     }
 
     /// What a duty has to say is published by the leader only.
@@ -399,6 +373,13 @@ impl Owner {
                 .spawn(async move { Done::Quarantine(job.run(&api).await) });
             return true;
         }
+        let job = self.with_unreachable(UnreachableStorage::next_job);
+        if let Some(job) = job.flatten() {
+            let until = self.leads_until;
+            self.jobs
+                .spawn(async move { Done::Unreachable(job.run(&api, until).await) });
+            return true;
+        }
         if let Some(report) = self.expired.pop_front() {
             self.jobs.spawn(async move {
                 // The watch may be behind: the node may be back.
@@ -440,7 +421,10 @@ impl Owner {
             let release = self.release.as_ref().and_then(|it| it.next_time(now));
             let quarantines = self.quarantines.as_ref();
             let quarantine = quarantines.and_then(|it| it.next_time(now));
-            health.into_iter().chain(release).chain(quarantine).min()?
+            let unreachable = self.unreachable.as_ref();
+            let unreachable = unreachable.and_then(|it| it.next_time(now));
+            let duties = [health, release, quarantine, unreachable];
+            duties.into_iter().flatten().min()?
         };
         Some((at + due.saturating_sub(now)).max(self.pace.earliest()))
     }
@@ -463,6 +447,7 @@ impl Owner {
             figures: self.figures.clone(),
             claims,
             release: self.release.as_ref().map(Engine::figures),
+            unreachable: self.unreachable.as_ref().map(UnreachableStorage::figures),
             counters: self.counters.clone(),
         }));
     }

@@ -9,6 +9,7 @@ use crate::fleet::lease::LeaseTiming;
 use crate::fleet::model::Policy;
 use crate::fleet::quarantine::QuarantineTiming;
 use crate::fleet::release::ReleaseTiming;
+use crate::fleet::unreachable::UnreachableTiming;
 
 #[derive(Clone, Debug)]
 pub struct Timing {
@@ -17,6 +18,7 @@ pub struct Timing {
     pub(crate) pauses: Pauses,
     pub(crate) release: ReleaseTiming,
     pub(crate) quarantine: QuarantineTiming,
+    pub(crate) unreachable: UnreachableTiming,
     pub(crate) request_timeout: Duration,
     /// Of one page of a list: then the API server gives up too (its --request-timeout).
     pub(crate) page_timeout: Duration,
@@ -40,6 +42,7 @@ impl Default for Timing {
             },
             release: ReleaseTiming::default(),
             quarantine: QuarantineTiming::default(),
+            unreachable: UnreachableTiming::default(),
             request_timeout: seconds(15),
             page_timeout: seconds(60),
             debounce: Duration::from_millis(500),
@@ -90,9 +93,15 @@ impl Timing {
                 "round" => {
                     self.release.round = value;
                     self.quarantine.round = value;
+                    self.unreachable.round = value;
                 }
                 "proof" => self.quarantine.limits.proof = value,
                 "orphan" => self.quarantine.limits.orphan = value,
+                "unreachable" => self.unreachable.limits.hold = value,
+                "reached" => self.unreachable.limits.good = value,
+                "empty" => self.unreachable.limits.empty = value,
+                "patience" => self.unreachable.limits.patience = value,
+                "evict-again" => self.unreachable.refused = value,
                 "reread" => self.release.reread = value,
                 "ask" => self.release.ask_again = value,
                 "node-ready" => self.release.limits.node_ready = value,

@@ -4,6 +4,8 @@
 //! An unknown state is an error with its reason, never "healthy" and never "not connected": the
 //! caller keeps the previous answer.
 
+mod remote;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -13,15 +15,19 @@ use crate::model::ids::{DriveId, FindingId};
 use crate::model::reason::Reason;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 use crate::model::source_update::{Source, SourceStatus};
+use crate::model::storage::remote::RemoteVolumes;
 use crate::model::volume::{Impact, Stack};
 
-/// One fault of the underlying drives.
+/// One fault of the underlying drives, or of storage on the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StorageFault {
-    /// All drives are gone; otherwise some are gone or bad.
+    /// Nothing of the driver's storage can be reached from this node; otherwise a part is gone or
+    /// bad.
     pub unreachable: bool,
+    /// Of storage on the network.
+    pub remote: bool,
     pub reason: Reason,
-    /// Names the drives; at most 1,024 bytes.
+    /// Names the drives or volumes; at most 1,024 bytes.
     pub message: String,
 }
 
@@ -88,14 +94,16 @@ fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
         .collect()
 }
 
-/// Faults of the drives below a driver's volumes: UNREACHABLE when all of them are missing,
-/// otherwise DEGRADED for missing and bad ones. None for drives that are not on this node. An error
-/// if no fault is known and some state is unknown.
+/// Faults of the storage below a driver's volumes: UNREACHABLE when all local drives are missing and
+/// no volume on the network answers, otherwise DEGRADED for missing and bad drives and for volumes
+/// that do not answer. The medium of a drive on the network is not judged. An error if no fault is
+/// known and some state is unknown.
 pub(crate) fn faults(
     snapshot: &Snapshot,
     driver: &str,
 ) -> Result<Vec<StorageFault>, StorageUnknown> {
     let drives = drives_of(snapshot, driver);
+    let remote = RemoteVolumes::of(snapshot, driver);
     let (gone, here): (Vec<&Drive>, Vec<&Drive>) = drives
         .iter()
         .partition(|drive| drive.presence != Presence::Present);
@@ -120,7 +128,8 @@ pub(crate) fn faults(
             ),
         };
         faults.push(StorageFault {
-            unreachable: all_gone,
+            unreachable: all_gone && remote.are_cut_off(),
+            remote: false,
             reason: Reason::DriveMissing,
             message: truncate(&message, MAX_MESSAGE),
         });
@@ -138,10 +147,12 @@ pub(crate) fn faults(
         );
         faults.push(StorageFault {
             unreachable: false,
+            remote: false,
             reason: Reason::DriveFailing,
             message: truncate(&message, MAX_MESSAGE),
         });
     }
+    faults.extend(remote.fault(drives.len() == gone.len()));
     if !faults.is_empty() {
         return Ok(faults);
     }
@@ -155,7 +166,7 @@ pub(crate) fn faults(
                 "how {name} is, is not known: {why}"
             )))
         }
-        None => Ok(faults),
+        None => remote.unknown().map_or(Ok(faults), Err),
     }
 }
 

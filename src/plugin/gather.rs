@@ -339,6 +339,34 @@ pub(crate) fn no_remediation(error: &ApiError) -> crate::plugin::Error {
     crate::plugin::Error::Target(format!("{error}{advice}"))
 }
 
+/// Pods that are being deleted, on nodes that do not reach the storage of a driver.
+pub(crate) async fn terminating(api: &Api, nodes: &[NodeView<'_>]) -> Read<Vec<PodRecord>> {
+    let is_cut_off = |node: &&NodeView<'_>| {
+        let listed = node.status.and_then(|it| it.unreachable_drivers.as_ref());
+        node.report.is_of_a_node() && listed.is_some_and(|it| !it.is_empty())
+    };
+    let names: Vec<&str> = nodes.iter().filter(is_cut_off).map(|it| it.name).collect();
+    let is_deleted = |pod: &PodRecord| pod.deleting.is_some();
+    if names.len() > MAX_GETS {
+        let what = "listing pods";
+        let pods = records::<Pod, _>(api, what, PODS, Select::default(), |pod: &PodRecord| {
+            is_deleted(pod) && names.contains(&pod.node.as_str())
+        });
+        return why(pods.await);
+    }
+    let read = each(names, async |node| {
+        let fields = format!("spec.nodeName={node}");
+        let select = Select {
+            labels: None,
+            fields: Some(&fields),
+        };
+        let what = "listing the pods of a node";
+        why(records::<Pod, _>(api, what, PODS, select, is_deleted).await)
+    });
+    let read: Read<Vec<Vec<PodRecord>>> = read.await.into_iter().collect();
+    read.map(|pods| pods.into_iter().flatten().collect())
+}
+
 /// PersistentVolumes that no claim has any more.
 pub(crate) async fn released_volumes(api: &Api) -> Result<Vec<VolumeRecord>, ApiError> {
     let is_released = |it: &VolumeRecord| matches!(it.phase.as_str(), "Released" | "Failed");

@@ -133,6 +133,15 @@ fn overview(base: &Base, named: &Named) -> Overview {
 }
 
 fn overview_with(base: &Base, named: &Named, remediation: &Remediation) -> Overview {
+    overview_of_pods(base, named, remediation, Ok(Vec::new()))
+}
+
+fn overview_of_pods(
+    base: &Base,
+    named: &Named,
+    remediation: &Remediation,
+    ending: Read<Vec<PodRecord>>,
+) -> Overview {
     summarize(
         "lab",
         "https://192.0.2.1:6443",
@@ -140,6 +149,7 @@ fn overview_with(base: &Base, named: &Named, remediation: &Remediation) -> Overv
         &nodes(base),
         named,
         remediation,
+        &ending,
     )
 }
 
@@ -450,6 +460,62 @@ fn a_claim_has_its_pods_and_doubtful_ones_say_why() {
     assert_eq!(
         with(&|named| named.volumes = Err("403".into())),
         "its claim is not known: PersistentVolumes cannot be read"
+    );
+}
+
+#[test]
+fn storage_that_a_node_does_not_reach_is_shown_with_the_pods_that_do_not_end_there() {
+    let entry = |driver: &str, more: Value| {
+        let mut entry = json!({"driver": driver, "reason": "ProbeTimeout", "message": "m", "volumes": 2, "since": "2026-03-01T11:00:00Z"});
+        for (key, value) in more.as_object().expect("an object") {
+            entry[key] = value.clone();
+        }
+        entry
+    };
+    let drivers = json!([
+        entry("nfs.example.com", json!({})),
+        entry(
+            "x.example.com",
+            json!({"unknown": true, "reason": "StorageUnknown"})
+        ),
+    ]);
+    let storages = vec![
+        report(
+            "node-1",
+            json!({"unreachableDrivers": drivers, "truncated": {"unreachableDrivers": true}}),
+        ),
+        report("node-2", json!({"unreachableDrivers": []})),
+    ];
+    let base = base(
+        storages,
+        vec![node("node-1", "True"), node("node-2", "True")],
+    );
+    let deleted = |name: &str, until: &str| {
+        let mut pod = pod(name, "node-1");
+        pod.deleting = Some(until.parse().expect("a time"));
+        pod
+    };
+    let ending = vec![
+        deleted("db-0", "2026-03-01T11:30:00Z"),
+        deleted("still-in-time", "2026-03-01T12:00:20Z"),
+    ];
+    let nothing = || Remediation {
+        actions: Ok(Vec::new()),
+        policies: Ok(Vec::new()),
+    };
+    let shown = |ending: Read<Vec<PodRecord>>| {
+        let view = overview_of_pods(&base, &named(), &nothing(), ending);
+        let screen = Screen {
+            width: Some(120),
+            ..screen(None)
+        };
+        render::overview::screen(&view, false, &screen)
+    };
+    insta::assert_snapshot!(shown(Ok(ending)));
+    let refused = shown(Err("403".into()));
+    assert!(
+        refused.contains("whether pods do not end there is not known"),
+        "{refused}"
     );
 }
 

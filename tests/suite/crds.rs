@@ -58,6 +58,8 @@ fn an_uninstallation_keeps_the_objects_and_each_list_has_a_limit() {
                 "drives",
                 "volumes",
                 "stale",
+                "unreachableDrivers",
+                "reachedDrivers",
                 "conditions",
             ][..],
         ),

@@ -8,6 +8,7 @@ mod quarantine;
 pub mod server;
 mod storage;
 mod trouble;
+mod unreachable;
 
 use std::path::PathBuf;
 use std::thread::JoinHandle;

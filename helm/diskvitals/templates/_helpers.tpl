@@ -215,6 +215,8 @@ matchConditions:
 {{- if and .Values.report.cleanStale (not .Values.report.storage) }}{{ fail "report.cleanStale needs report.storage: the quarantine is a part of that object" }}{{ end }}
 {{- if and .Values.fleet.enabled (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}{{ fail "fleet needs Kubernetes 1.30, whose admission policies bound its rights: fleet.enabled=false" }}{{ end }}
 {{- if and .Values.fleet.carryOut.namespaces (not (and .Values.fleet.enabled (has "release" .Values.fleet.duties))) }}{{ fail "fleet.carryOut.namespaces needs fleet.enabled and the duty release in fleet.duties: without it there is no action to carry out" }}{{ end }}
+{{- if eq .Values.fleet.uncleanTaint .Values.fleet.unreachableTaint }}{{ fail "fleet.uncleanTaint and fleet.unreachableTaint are the same key" }}{{ end }}
+{{- if and .Values.fleet.evictUnreachable (not (has "unreachable" .Values.fleet.duties)) }}{{ fail "fleet.evictUnreachable needs the duty unreachable in fleet.duties" }}{{ end }}
 {{- if and .Values.fleet.enabled (not .Values.fleet.duties) }}{{ fail "fleet.enabled needs fleet.duties: claims, shared-drives, release" }}{{ end }}
 {{- if not (or .Values.daemon.enabled .Values.shim.enabled .Values.interposers .Values.report.events .Values.report.conditions .Values.report.storageFailed .Values.report.storage) }}{{ fail "nothing is enabled: neither daemon nor shim nor interposers nor report" }}{{ end }}
 {{- end -}}

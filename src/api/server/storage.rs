@@ -166,6 +166,7 @@ impl wire::storage_server::Storage for StorageService {
             unreachable: fault.unreachable,
             reason: fault.reason.name().to_owned(),
             message: fault.message,
+            remote: fault.remote,
         };
         Ok(Response::new(wire::StorageHealth {
             faults: faults.into_iter().map(fault).collect(),

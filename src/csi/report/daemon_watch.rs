@@ -4,6 +4,7 @@
 //! In: the connection to the daemon. Out: the view of the daemon, which contains only complete and
 //! settled snapshots.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -13,18 +14,18 @@ use tonic::{Code, Status};
 
 use crate::api::client::Client;
 use crate::csi::agent::Agent;
-use crate::csi::report::node_snapshot::{ApplyOutcome, NodeSnapshot, StaleMount};
+use crate::csi::report::node_snapshot::{ApplyOutcome, DriverStorage, NodeSnapshot, StaleMount};
 use crate::csi::report::{DaemonView, Outage, ReportTiming, maybe_sleep_until, now};
 
-/// `with_stale`: stale mounts are read as well.
+/// `with_storage`: what only the NodeStorage object says is read as well.
 pub(crate) async fn run(
     agent: Agent,
     view: watch::Sender<DaemonView>,
     timing: &ReportTiming,
-    with_stale: bool,
+    with_storage: bool,
 ) -> Infallible {
     loop {
-        let status = match follow(&agent, &view, timing, with_stale).await {
+        let status = match follow(&agent, &view, timing, with_storage).await {
             Err(status) => status,
             Ok(never) => match never {},
         };
@@ -54,7 +55,7 @@ async fn follow(
     agent: &Agent,
     view: &watch::Sender<DaemonView>,
     timing: &ReportTiming,
-    with_stale: bool,
+    with_storage: bool,
 ) -> Result<Infallible, Status> {
     let mut events = agent
         .query(|client: Client| async move { client.watch(0).await })
@@ -91,8 +92,9 @@ async fn follow(
                     continue;
                 }
                 snapshot.update_node(&node, now());
-                if with_stale {
+                if with_storage {
                     snapshot.stale = stale_mounts(agent).await?;
+                    snapshot.driver_storage = driver_storage(agent, &snapshot).await?;
                 }
                 publish(view, &snapshot);
                 (next_poll, complete_by) = (Some(Instant::now() + timing.poll_interval), None);
@@ -113,6 +115,31 @@ async fn stale_mounts(agent: &Agent) -> Result<Option<Vec<StaleMount>>, Status> 
         Err(status) if status.code() == Code::Unimplemented => Ok(None),
         Err(status) => Err(status),
     }
+}
+
+async fn driver_storage(
+    agent: &Agent,
+    snapshot: &NodeSnapshot,
+) -> Result<BTreeMap<String, DriverStorage>, Status> {
+    let names = snapshot.volumes.values().map(|it| &it.identity.driver);
+    let names: BTreeSet<&String> = names.filter(|name| !name.is_empty()).collect();
+    let mut drivers = BTreeMap::new();
+    for name in names {
+        let health = agent.query(|client: Client| {
+            let name = name.clone();
+            async move { client.storage_health(&name).await }
+        });
+        let storage = match health.await {
+            Ok(health) => DriverStorage::from_wire(&health),
+            // The daemon does not know. One that is away ends the Watch too.
+            Err(status) if status.code() == Code::Unavailable => {
+                DriverStorage::Unknown(status.message().to_owned())
+            }
+            Err(status) => return Err(status),
+        };
+        drivers.insert(name.clone(), storage);
+    }
+    Ok(drivers)
 }
 
 fn publish(view: &watch::Sender<DaemonView>, snapshot: &NodeSnapshot) {

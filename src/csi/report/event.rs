@@ -30,6 +30,7 @@ pub(crate) struct Regarding {
 impl Regarding {
     pub(crate) fn api_version(&self) -> &'static str {
         match self.kind {
+            "CSIDriver" => "storage.k8s.io/v1",
             "NodeStorage" | "StorageAction" | "StoragePolicy" => "diskvitals.io/v1alpha1",
             _ => "v1",
         }

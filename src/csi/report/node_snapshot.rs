@@ -133,6 +133,35 @@ pub(crate) struct NodeSnapshot {
     pub node: NodeIdentity,
     /// None while they are not known.
     pub stale: Option<Vec<StaleMount>>,
+    /// The storage below the volumes of each CSI driver that has some here.
+    pub driver_storage: BTreeMap<String, DriverStorage>,
+}
+
+/// Whether the storage of a CSI driver can be reached from this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DriverStorage {
+    Reachable,
+    /// The node's own drives are gone: that is no question of its way to the storage.
+    DrivesGone,
+    Unreachable {
+        reason: String,
+        message: String,
+    },
+    Unknown(String),
+}
+
+impl DriverStorage {
+    pub(crate) fn from_wire(health: &wire::StorageHealth) -> DriverStorage {
+        let mut unreachable = health.faults.iter().filter(|fault| fault.unreachable);
+        match unreachable.clone().find(|fault| fault.remote) {
+            Some(fault) => DriverStorage::Unreachable {
+                reason: fault.reason.clone(),
+                message: fault.message.clone(),
+            },
+            None if unreachable.next().is_some() => DriverStorage::DrivesGone,
+            None => DriverStorage::Reachable,
+        }
+    }
 }
 
 /// Effect of an event of Watch.

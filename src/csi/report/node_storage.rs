@@ -9,6 +9,7 @@
 //! start of a pod would be two writes otherwise.
 
 mod fit;
+mod unreachable;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +26,7 @@ use crate::csi::report::condition::ConditionStatus;
 use crate::csi::report::node_snapshot::{
     Drive, Health as SnapshotHealth, Issue, NodeSnapshot, Subject, Volume,
 };
+use crate::csi::report::node_storage::unreachable::{reached_drivers, unreachable_drivers};
 use crate::csi::report::quarantine::QuarantineState;
 use crate::csi::report::{DaemonView, Outage};
 
@@ -134,6 +136,7 @@ fn unknown_lists() -> NodeStorageStatus {
             drives: true,
             volumes: true,
             stale: true,
+            unreachable_drivers: false,
         },
         ..NodeStorageStatus::default()
     }
@@ -209,6 +212,8 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
         drives,
         volumes,
         stale,
+        unreachable_drivers: Some(unreachable_drivers(snapshot, context)),
+        reached_drivers: reached_drivers(snapshot),
         truncated: Truncated {
             stale: snapshot.stale.is_none(),
             ..Truncated::default()
@@ -502,6 +507,9 @@ fn essence(status: &NodeStorageStatus) -> NodeStorageStatus {
         (mount.since, mount.reason) = (None, String::new());
     }
     let is_in_quarantine = !status.observed_quarantine.is_empty();
+    for driver in status.unreachable_drivers.iter_mut().flatten() {
+        (driver.since, driver.message, driver.volumes) = (None, String::new(), 0);
+    }
     for condition in &mut status.conditions {
         // What is left of which pod is the answer to a quarantine.
         if !(is_in_quarantine && condition.type_ == ATTACHMENTS_CLEAN) {

@@ -100,7 +100,6 @@ impl Api {
         (uid, version): (&str, &str),
         quarantine: Option<&Quarantine>,
     ) -> Result<bool, ApiError> {
-        let reports: kube::Api<NodeStorage> = kube::Api::all(self.client.clone());
         // A merge patch keeps fields that are not named.
         let quarantine = match quarantine {
             None => serde_json::Value::Null,
@@ -112,9 +111,21 @@ impl Api {
                 "bootID": quarantine.boot_id,
             }),
         };
+        self.patch_report(node, (uid, version), json!({"quarantine": quarantine}))
+            .await
+    }
+
+    /// Of the spec of a NodeStorage what `spec` names.
+    pub(super) async fn patch_report(
+        &self,
+        node: &str,
+        (uid, version): (&str, &str),
+        spec: serde_json::Value,
+    ) -> Result<bool, ApiError> {
+        let reports: kube::Api<NodeStorage> = kube::Api::all(self.client.clone());
         let patch = Patch::Merge(json!({
             "metadata": {"uid": uid, "resourceVersion": version},
-            "spec": {"quarantine": quarantine},
+            "spec": spec,
         }));
         let parameters = PatchParams {
             field_manager: Some(super::FIELD_MANAGER.to_owned()),
@@ -142,7 +153,7 @@ impl Api {
     }
 }
 
-fn version_of(object: &impl ResourceExt) -> (String, String) {
+pub(super) fn version_of(object: &impl ResourceExt) -> (String, String) {
     (
         object.uid().unwrap_or_default(),
         object.resource_version().unwrap_or_default(),
@@ -196,7 +207,7 @@ fn is_network(volume: &Volume) -> bool {
         || volume.glusterfs.is_some()
 }
 
-fn claim_of(pod: &Pod, volume: &Volume) -> Option<String> {
+pub(super) fn claim_of(pod: &Pod, volume: &Volume) -> Option<String> {
     let named = volume.persistent_volume_claim.as_ref();
     named.map(|claim| claim.claim_name.clone()).or_else(|| {
         // The claim of a generic ephemeral volume.

@@ -1,14 +1,17 @@
 //! Objects of the API server, reduced to what decisions need: a cluster has a hundred thousand of
 //! them.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node as KubeNode, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
+use k8s_openapi::api::storage::v1::CSINode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
 use serde::Deserialize;
 
-use crate::cluster::node_storage::{MAX_MESSAGE_LEN, NodeStorageStatus};
+use crate::cluster::node_storage::{MAX_MESSAGE_LEN, NodeStorageStatus, PodEviction};
 use crate::fleet::api::FIELD_MANAGER;
 use crate::fleet::model::claims::{Condition, Entry};
 use crate::fleet::model::pin::Pin;
@@ -19,7 +22,9 @@ use crate::model::echo::is_deceptive;
 pub(super) fn node(node: KubeNode) -> Node {
     let spec = node.spec.unwrap_or_default();
     let taints = spec.taints.into_iter().flatten();
-    let conditions = node.status.and_then(|status| status.conditions);
+    let taints = taints.filter(|taint| taint.effect == "NoSchedule");
+    let status = node.status.unwrap_or_default();
+    let conditions = status.conditions;
     Node {
         uid: node.metadata.uid.unwrap_or_default(),
         hostname: node
@@ -32,7 +37,10 @@ pub(super) fn node(node: KubeNode) -> Node {
             .flatten()
             .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
         is_unschedulable: spec.unschedulable == Some(true),
-        taint_keys: taints.map(|taint| taint.key).collect(),
+        taints: taints
+            .map(|taint| (taint.key, taint.value.unwrap_or_default()))
+            .collect(),
+        machine_id: status.node_info.map(|it| it.machine_id).unwrap_or_default(),
     }
 }
 
@@ -56,6 +64,10 @@ pub(super) fn report(object: DynamicObject) -> Report {
             .data
             .pointer("/spec/quarantine")
             .is_some_and(|it| !it.is_null()),
+        eviction: object
+            .data
+            .pointer("/spec/eviction")
+            .and_then(|it| PodEviction::deserialize(it).ok()),
         // A question of the controller is no word of the node.
         last_write: last_write(&object.metadata, Some(FIELD_MANAGER)),
         uid: object.metadata.uid.unwrap_or_default(),
@@ -96,6 +108,12 @@ pub(super) fn volume(volume: PersistentVolume) -> Volume {
         claim,
         pins: pins(terms),
     }
+}
+
+/// Names of the CSI drivers that are registered on a node.
+pub(super) fn csi_node(node: CSINode) -> BTreeSet<String> {
+    let drivers = node.spec.drivers.into_iter();
+    drivers.map(|driver| driver.name).collect()
 }
 
 /// Terms are alternatives: only a single one can tie a volume to a node.

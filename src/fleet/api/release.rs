@@ -3,7 +3,7 @@
 //! In: calls of the owner. Out: reduced objects, and whether a write was accepted. A write names the
 //! version of the object that it is meant for.
 
-mod act;
+pub(super) mod act;
 mod read;
 mod room;
 

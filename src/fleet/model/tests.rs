@@ -99,6 +99,7 @@ fn view(statuses: &[(&str, NodeStorageStatus)]) -> View {
 
 fn report(view: &mut View, name: &str, status: NodeStorageStatus) {
     let report = Report {
+        eviction: None,
         is_quarantined: false,
         challenge: None,
         uid: format!("report-of-{name}"),

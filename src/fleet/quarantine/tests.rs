@@ -53,7 +53,7 @@ fn only_a_node_that_is_away_tainted_or_listed_is_read() {
     let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
     let mut back = view(true);
     assert!(quarantines.next_job(at(&back, 0)).is_none());
-    back.nodes.get_mut("a").expect("a").taint_keys = vec![KEY.into()];
+    back.nodes.get_mut("a").expect("a").taints = [(KEY.into(), "q".into())].into();
     assert!(quarantines.next_job(at(&back, 20)).is_some());
     let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
     let mut listed = view(true);

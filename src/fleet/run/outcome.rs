@@ -76,6 +76,15 @@ impl Owner {
                     Some(Ok(())) | None => self.pace.succeed(),
                 }
             }
+            Done::Unreachable(done) => {
+                match self.with_unreachable(|unreachable, cx| unreachable.finish(done, cx)) {
+                    Some(Err(error)) => {
+                        self.counters.count("unreachable", "error");
+                        self.fail("tainting a node or moving its pods", error);
+                    }
+                    Some(Ok(())) | None => self.pace.succeed(),
+                }
+            }
             Done::Report(_, Err(error)) => {
                 self.counters.count("retention", "error");
                 // The next round finds it again.

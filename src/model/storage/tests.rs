@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use crate::model::block::Layer;
 use crate::model::facts::KnownVolume;
-use crate::model::finding::{Finding, Health, Severity, Status, Subject};
+use crate::model::finding::{Finding, Health, Severity, Status, Subject, UnknownCause};
 use crate::model::fixture::*;
 use crate::model::ids::{DriveId, FindingId};
 use crate::model::provision::{
@@ -269,6 +269,113 @@ fn drives_over_a_network_are_not_this_nodes_to_judge() {
         drive.health = Health::Bad;
     }
     assert_eq!(fault_summaries(&snapshot), Ok(Vec::new()));
+}
+
+/// Both volumes of the driver are on the network.
+fn remote_snapshot() -> Snapshot {
+    let mut snapshot = test_snapshot();
+    for id in ["csi:d/m", "csi:d/s"] {
+        Arc::make_mut(&mut volume_mut(&mut snapshot, id).facts).remote = true;
+    }
+    snapshot
+}
+
+fn volume_mut<'a>(snapshot: &'a mut Snapshot, id: &str) -> &'a mut Volume {
+    let id = crate::model::fixture::volume(id);
+    Arc::make_mut(snapshot.volumes.get_mut(&id).expect("known"))
+}
+
+fn silence(snapshot: &mut Snapshot, id: &str, reason: Reason) {
+    let subject = Subject::Volume(crate::model::fixture::volume(id));
+    add_finding(snapshot, subject, reason);
+}
+
+#[test]
+fn a_backend_on_the_network_is_unreachable_when_no_volume_answers() {
+    for reason in [
+        Reason::ProbeTimeout,
+        Reason::IoStalled,
+        Reason::DeviceMissing,
+        Reason::NotAccessible,
+    ] {
+        let mut snapshot = remote_snapshot();
+        assert_eq!(fault_summaries(&snapshot), Ok(Vec::new()));
+        silence(&mut snapshot, "csi:d/m", reason);
+        let message = |count| {
+            format!(
+                "{count} of 2 volumes on the network do not answer: volume csi:d/m: {reason}: it is so"
+            )
+        };
+        assert_eq!(
+            fault_summaries(&snapshot),
+            Ok(vec![(false, reason.name(), message(1))]),
+            "one that answers proves that the backend is reached"
+        );
+        silence(&mut snapshot, "csi:d/s", reason);
+        assert_eq!(
+            fault_summaries(&snapshot),
+            Ok(vec![(true, reason.name(), message(2))])
+        );
+    }
+}
+
+#[test]
+fn a_remote_drive_that_is_offline_cuts_its_volumes_off() {
+    let mut snapshot = test_snapshot();
+    for serial in ["A", "B"] {
+        drive_mut(&mut snapshot, serial).facts.transport = crate::model::drive::Transport::Iscsi;
+    }
+    let offline = Subject::Drive(DriveId::new("A"));
+    add_finding(&mut snapshot, offline, Reason::DriveOffline);
+    assert_eq!(
+        fault_summaries(&snapshot).map(|faults| (faults[0].0, faults[0].1)),
+        Ok((false, "DriveOffline")),
+        "the mirror stands in for one of both volumes"
+    );
+    let offline = Subject::Drive(DriveId::new("B"));
+    add_finding(&mut snapshot, offline, Reason::DriveOffline);
+    assert_eq!(
+        fault_summaries(&snapshot).map(|faults| (faults[0].0, faults[0].1)),
+        Ok((true, "DriveOffline"))
+    );
+}
+
+#[test]
+fn a_volume_that_answers_nothing_yet_is_no_proof_that_the_backend_is_reached() {
+    let mut snapshot = remote_snapshot();
+    silence(&mut snapshot, "csi:d/m", Reason::ProbeTimeout);
+    // No worker is left for it.
+    volume_mut(&mut snapshot, "csi:d/s").health = Health::Unknown;
+    assert!(fault_summaries(&snapshot).is_ok_and(|faults| faults[0].0));
+}
+
+#[test]
+fn unknown_volumes_on_the_network_are_an_error_unless_their_first_probe_is_outstanding() {
+    let mut snapshot = remote_snapshot();
+    for id in ["csi:d/m", "csi:d/s"] {
+        let of = volume_mut(&mut snapshot, id);
+        of.health = Health::Unknown;
+        of.health_unknown_cause = Some(UnknownCause::Pending);
+    }
+    assert_eq!(fault_summaries(&snapshot), Ok(Vec::new()));
+    volume_mut(&mut snapshot, "csi:d/m").health_unknown_cause = Some(UnknownCause::Failed);
+    assert!(fault_summaries(&snapshot).is_err());
+    volume_mut(&mut snapshot, "csi:d/s").health = Health::Good;
+    assert_eq!(fault_summaries(&snapshot), Ok(Vec::new()));
+}
+
+#[test]
+fn a_volume_on_the_network_keeps_missing_local_drives_from_making_all_unreachable() {
+    let mut snapshot = test_snapshot();
+    Arc::make_mut(&mut volume_mut(&mut snapshot, "csi:d/m").facts).remote = true;
+    remove_drive(&mut snapshot, "A");
+    // m is still on the mirror's other drive.
+    assert!(fault_summaries(&snapshot).is_ok_and(|faults| !faults[0].0));
+    silence(&mut snapshot, "csi:d/m", Reason::ProbeTimeout);
+    assert!(
+        fault_summaries(&snapshot)
+            .is_ok_and(|faults| faults.len() == 2 && faults.iter().all(|it| it.0))
+    );
 }
 
 #[test]

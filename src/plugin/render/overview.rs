@@ -14,6 +14,7 @@ use crate::plugin::view::actions::{ActionRow, PolicyRow, State};
 use crate::plugin::view::claims::{ClaimRow, StaleRow};
 use crate::plugin::view::drives::DriveRow;
 use crate::plugin::view::nodes::{NodeView, Report};
+use crate::plugin::view::unreachable::{TerminatingRow, UnreachableRow};
 
 /// Rows of one table, before "and N more".
 const MAX_ROWS: usize = 12;
@@ -55,6 +56,10 @@ pub(crate) struct Overview {
     pub former_reports: usize,
     pub stale: Vec<StaleRow>,
     pub stale_count: u64,
+    /// Drivers whose storage a node does not reach, or of which that is not known.
+    pub unreachable: Vec<UnreachableRow>,
+    /// Pods on such nodes that do not end.
+    pub terminating: Vec<TerminatingRow>,
     /// Nodes cannot be listed: how many there are is not known.
     pub are_nodes_unknown: bool,
     pub gaps: Vec<Gap>,
@@ -82,7 +87,14 @@ impl Overview {
     }
 
     fn waits_for_a_person(&self) -> bool {
-        self.count_actions(State::Stuck) > 0 || !self.open_breakers.is_empty()
+        self.count_actions(State::Stuck) > 0
+            || !self.open_breakers.is_empty()
+            || self.unreached() > 0
+    }
+
+    /// Pairs of a node and a driver that it does not reach.
+    fn unreached(&self) -> u64 {
+        self.unreachable.iter().filter(|row| !row.unknown).count() as u64
     }
 
     /// Critical before warning before unknown before good.
@@ -138,6 +150,22 @@ pub(crate) fn screen(view: &Overview, wide: bool, screen: &Screen) -> String {
         text.push_str(&format!("\n{}", heading("open breakers", screen)));
         text.push_str(&actions::policies(&view.open_breakers, screen));
     }
+    section(
+        &mut text,
+        "storage that nodes do not reach",
+        &view.unreachable,
+        "-o json",
+        screen,
+        |rows| unreachable(rows, wide, screen),
+    );
+    section(
+        &mut text,
+        "pods that do not end there",
+        &view.terminating,
+        "-o json",
+        screen,
+        |rows| terminating(rows, wide, screen),
+    );
     section(
         &mut text,
         "filesystems of nodes",
@@ -218,6 +246,8 @@ fn head(view: &Overview, screen: &Screen) -> String {
         ),
         (view.open_breakers.len() as u64, "breaker", " open"),
         (view.stale_count, "stale mount", ""),
+        (view.unreached(), "driver", " not reached from a node"),
+        (view.terminating.len() as u64, "pod", " that does not end"),
     ];
     let some = some.iter().filter(|(count, ..)| *count > 0);
     parts.extend(some.map(|(count, name, end)| format!("{}{end}", counted(*count, name))));
@@ -267,9 +297,65 @@ fn silent(rows: &[SilentRow], wide: bool, screen: &Screen) -> String {
             (row.report.why(), Tone::Warning),
         ]
     });
+    all(&SILENT, cells.collect(), wide, screen)
+}
+
+const UNREACHABLE: [Column; 5] = [
+    column("NODE", 12, 0),
+    column("DRIVER", 16, 0),
+    column("VOLUMES", 0, 3),
+    column("SINCE", 0, 2),
+    column("WHY", 24, 1),
+];
+
+fn unreachable(rows: &[UnreachableRow], wide: bool, screen: &Screen) -> String {
+    let cells = rows.iter().map(|row| -> Cells {
+        let what = match row.unknown {
+            true => format!("not known ({})", row.reason),
+            false => row.reason.clone(),
+        };
+        let why = match row.report.mark() {
+            "" => what,
+            mark => format!("{what}; {mark}"),
+        };
+        let tone = match row.unknown {
+            true => Tone::Warning,
+            false => Tone::Critical,
+        };
+        vec![
+            (row.node.clone(), Tone::Strong),
+            plain(&row.driver),
+            plain(row.volumes),
+            plain(ago(row.since, screen)),
+            (why, tone),
+        ]
+    });
+    all(&UNREACHABLE, cells.collect(), wide, screen)
+}
+
+const TERMINATING: [Column; 4] = [
+    column("NODE", 12, 0),
+    column("NAMESPACE", 0, 1),
+    column("POD", 16, 0),
+    column("SINCE", 0, 2),
+];
+
+fn terminating(rows: &[TerminatingRow], wide: bool, screen: &Screen) -> String {
+    let cells = rows.iter().map(|row| -> Cells {
+        vec![
+            (row.node.clone(), Tone::Strong),
+            plain(&row.namespace),
+            (row.pod.clone(), Tone::Warning),
+            plain(ago(row.since, screen)),
+        ]
+    });
+    all(&TERMINATING, cells.collect(), wide, screen)
+}
+
+fn all(columns: &[Column], cells: Vec<Cells>, wide: bool, screen: &Screen) -> String {
     let unlimited = Screen {
         width: None,
         ..screen.clone()
     };
-    table(&SILENT, cells, if wide { &unlimited } else { screen })
+    table(columns, cells, if wide { &unlimited } else { screen })
 }

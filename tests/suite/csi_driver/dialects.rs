@@ -294,6 +294,7 @@ async fn storage_health_is_degraded_or_unreachable_and_never_limited_to_a_use() 
         unreachable,
         reason: reason.into(),
         message: "sda".into(),
+        remote: false,
     };
     shim.daemon.state().faults = vec![
         fault(false, "DriveFailing"),

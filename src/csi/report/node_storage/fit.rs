@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use crate::cluster::node_storage::{
-    Health, MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_STALE, MAX_STATUS_LEN, MAX_VOLUMES,
-    NodeStorageStatus, Truncated,
+    Health, MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_REACHED_DRIVERS, MAX_STALE, MAX_STATUS_LEN,
+    MAX_UNREACHABLE_DRIVERS, MAX_VOLUMES, NodeStorageStatus, Truncated,
 };
 
 /// Shorter messages are tried before an entry is dropped.
@@ -36,6 +36,12 @@ pub(super) fn fit(mut status: NodeStorageStatus) -> NodeStorageStatus {
     truncated.drives |= cut(&mut status.models, MAX_MODELS);
     truncated.volumes |= cut(&mut status.volumes, MAX_VOLUMES);
     truncated.stale |= cut(&mut status.stale, MAX_STALE);
+    if let Some(drivers) = &mut status.unreachable_drivers {
+        drivers.sort_by(|a, b| (a.unknown, &a.driver).cmp(&(b.unknown, &b.driver)));
+        truncated.unreachable_drivers |= cut(drivers, MAX_UNREACHABLE_DRIVERS);
+    }
+    // Of what is missing here nothing is known.
+    status.reached_drivers.truncate(MAX_REACHED_DRIVERS);
     for len in [SHORT_MESSAGE_LEN, 0] {
         if json_len(&status) <= MAX_STATUS_LEN {
             return status;
@@ -65,6 +71,7 @@ fn drop_entries(full: NodeStorageStatus) -> NodeStorageStatus {
             drives: true,
             volumes: true,
             stale: true,
+            unreachable_drivers: true,
         },
         ..full.clone()
     };
@@ -85,6 +92,7 @@ fn drop_entries(full: NodeStorageStatus) -> NodeStorageStatus {
         drives: was.drives || drives.lost || ids.lost || models.lost,
         volumes: was.volumes || volumes.lost,
         stale: was.stale || stale.lost,
+        ..was
     };
     fitted.drives = drives.admitted;
     fitted.volumes = volumes.admitted;

@@ -88,6 +88,7 @@ fn a_healthy_node_lists_its_drive_ids_and_no_deviation() {
         (0, 0, 0)
     );
     assert_eq!(status.truncated, Truncated::default());
+    assert_eq!(status.unreachable_drivers, Some(vec![]));
     assert_eq!(
         state(&status, DAEMON_REACHABLE),
         ("True", "DaemonAnswering")

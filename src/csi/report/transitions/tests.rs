@@ -92,6 +92,7 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
         failures: None,
         redundancy: Default::default(),
         node: Default::default(),
+        driver_storage: Default::default(),
         stale: None,
     }
 }

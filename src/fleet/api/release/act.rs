@@ -20,7 +20,7 @@ use crate::fleet::release::job::Acted;
 
 /// Whether an eviction is asked for, or only whether it would be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Evict {
+pub(in crate::fleet::api) enum Evict {
     DryRun,
     Now,
 }
@@ -62,14 +62,25 @@ impl Api {
                 acted(self.call(call).await)
             }
             Act::EvictPod { uid } | Act::EvictAgain { uid } => {
-                let pods = kube::Api::<Pod>::namespaced(self.client.clone(), namespace);
-                let answer = self.evict(&pods, &spec.pod.name, uid, Evict::Now).await;
-                // 429 of an eviction: a PodDisruptionBudget forbids it now.
-                match refusal_of_eviction(&answer) {
-                    Some(why) => Ok(Acted::Refused(why)),
-                    None => acted(answer),
-                }
+                self.evict_pod(namespace, &spec.pod.name, uid, Evict::Now)
+                    .await
             }
+        }
+    }
+
+    pub(in crate::fleet::api) async fn evict_pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        evict: Evict,
+    ) -> Result<Acted, ApiError> {
+        let pods = kube::Api::<Pod>::namespaced(self.client.clone(), namespace);
+        let answer = self.evict(&pods, name, uid, evict).await;
+        // 429 of an eviction: a PodDisruptionBudget forbids it now.
+        match refusal_of_eviction(&answer) {
+            Some(why) => Ok(Acted::Refused(why)),
+            None => acted(answer),
         }
     }
 

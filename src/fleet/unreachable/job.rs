@@ -1,0 +1,101 @@
+//! The calls that the duty makes, one at a time.
+//!
+//! In: a job. Out: what became of it.
+
+use tokio::time::Instant;
+
+use crate::cluster::node_storage::PodEviction;
+use crate::csi::report::api::ApiError;
+use crate::fleet::api::Api;
+use crate::fleet::model::release::evidence::Reading;
+use crate::fleet::model::unreachable::eviction::{EvictionReadings, PodReading};
+use crate::fleet::release::job::Acted;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Job {
+    /// Of the Node with this uid; without a value, the taint is removed.
+    Taint {
+        node: String,
+        uid: String,
+        key: String,
+        value: Option<String>,
+    },
+    ListPods {
+        node: String,
+        driver: String,
+        key: String,
+    },
+    /// Whether the pod's eviction would be allowed.
+    Ask(String, Box<PodEviction>),
+    /// Writes down which pod of the node is evicted, or that none is any more.
+    Record(String, Option<Box<PodEviction>>),
+    Look(String, Box<PodEviction>),
+    Evict(String, Box<PodEviction>),
+}
+
+pub(crate) enum Done {
+    /// `wrote`: false if there was nothing to write, or the Node was changed meanwhile.
+    Tainted {
+        node: String,
+        value: Option<String>,
+        wrote: Result<bool, ApiError>,
+    },
+    Listed {
+        node: String,
+        driver: String,
+        pods: Reading<Vec<PodReading>>,
+    },
+    Asked(String, Box<PodEviction>, Result<Acted, ApiError>),
+    /// False: the object was changed meanwhile, or names another pod.
+    Recorded(String, Option<Box<PodEviction>>, Result<bool, ApiError>),
+    Looked(String, Box<PodEviction>, Box<EvictionReadings>),
+    Evicted(String, Box<PodEviction>, Result<Acted, ApiError>),
+}
+
+impl Job {
+    /// `leads_until`: when another process may lead, if nothing is renewed.
+    pub(crate) async fn run(self, api: &Api, leads_until: Option<Instant>) -> Done {
+        // The process may have been stopped since the decision.
+        let leads = leads_until.is_some_and(|until| Instant::now() < until);
+        match self {
+            Job::Taint {
+                node,
+                uid,
+                key,
+                value,
+            } => {
+                let wrote = match leads {
+                    true => api.set_taint(&node, &uid, &key, value.as_deref()).await,
+                    false => Ok(false),
+                };
+                Done::Tainted { node, value, wrote }
+            }
+            Job::ListPods { node, driver, key } => {
+                let pods = api.pods_to_evict(&node, &key).await;
+                Done::Listed { node, driver, pods }
+            }
+            Job::Ask(node, eviction) => {
+                let answer = api.ask_eviction(&eviction).await;
+                Done::Asked(node, eviction, answer)
+            }
+            Job::Record(node, eviction) => {
+                let written = match leads {
+                    true => api.record_eviction(&node, eviction.as_deref()).await,
+                    false => Ok(false),
+                };
+                Done::Recorded(node, eviction, written)
+            }
+            Job::Look(node, eviction) => {
+                let readings = api.read_eviction(&eviction).await;
+                Done::Looked(node, eviction, Box::new(readings))
+            }
+            Job::Evict(node, eviction) => {
+                let acted = match leads {
+                    true => api.evict_noted(&eviction).await,
+                    false => Ok(Acted::Changed),
+                };
+                Done::Evicted(node, eviction, acted)
+            }
+        }
+    }
+}
