@@ -14,9 +14,12 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::client::{self, Inventory};
+use crate::process;
 use crate::tree::{self, Plan, TreeVolume};
 
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(7);
+/// For one answer of a daemon that is being waited for.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Program {
     pub path: PathBuf,
@@ -182,9 +185,10 @@ impl Daemon {
                 inventory = self.connect().await.ok();
             }
             if let Some(inventory) = &mut inventory {
-                let node = inventory
-                    .get_node(wire::GetNodeRequest {})
+                let answer = inventory.get_node(wire::GetNodeRequest {});
+                let node = tokio::time::timeout(ANSWER_TIMEOUT, answer)
                     .await
+                    .with_context(|| format!("GetNode, for {ANSWER_TIMEOUT:?}"))?
                     .context("asking GetNode")?
                     .into_inner();
                 if is_so(&node) {
@@ -210,23 +214,14 @@ impl Daemon {
         // The daemon may have ended already: then there is nothing to signal.
         let _ended = kill(Pid::from_raw(self.pid()), Signal::SIGTERM);
         // The daemon guarantees to end within five seconds, whatever hangs.
-        let pid = self.pid();
-        std::thread::scope(|scope| {
-            let (ended, end) = std::sync::mpsc::channel();
-            let child = &mut self.child;
-            scope.spawn(move || ended.send(child.wait()));
-            match end.recv_timeout(SHUTDOWN_TIMEOUT) {
-                Ok(Ok(_status)) => {}
-                Ok(Err(error)) => eprintln!("error: waiting for the daemon's end: {error}"),
-                Err(_) => {
-                    eprintln!(
-                        "error: the daemon did not end within {SHUTDOWN_TIMEOUT:?} of SIGTERM"
-                    );
-                    // An error means that the daemon has just ended.
-                    let _ended = kill(Pid::from_raw(pid), Signal::SIGKILL);
-                }
+        match process::wait(&mut self.child, SHUTDOWN_TIMEOUT) {
+            Ok(Some(_status)) => return,
+            Ok(None) => {
+                eprintln!("error: the daemon did not end within {SHUTDOWN_TIMEOUT:?} of SIGTERM");
             }
-        });
+            Err(error) => eprintln!("error: waiting for the daemon's end: {error}"),
+        }
+        process::kill(&mut self.child, "the daemon");
     }
 }
 

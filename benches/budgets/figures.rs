@@ -11,11 +11,11 @@ pub enum Goal {
 /// Prints each figure as soon as it is measured: the later ones take minutes.
 #[derive(Default)]
 pub struct Figures {
-    printed: usize,
+    missing: Vec<String>,
 }
 
 impl Figures {
-    pub fn add(&mut self, name: &str, value: f64, unit: &str, goal: Goal) {
+    pub fn add(&self, name: &str, value: f64, unit: &str, goal: Goal) {
         let (sign, limit, good) = match goal {
             Goal::AtMost(limit) => ("<=", limit, value <= limit),
             Goal::AtLeast(limit) => (">=", limit, value >= limit),
@@ -25,7 +25,17 @@ impl Figures {
             digits(value),
             if good { "ok" } else { "SHORT" }
         );
-        self.printed += 1;
+    }
+
+    /// Says what is missing in the output. The run goes on, and fails at its end.
+    pub fn not_measured(&mut self, what: &str, error: &anyhow::Error) {
+        let line = format!("{what}: {error:#}");
+        println!("# NOT MEASURED {line}");
+        self.missing.push(line);
+    }
+
+    pub fn missing(&self) -> &[String] {
+        &self.missing
     }
 
     /// Prints a figure without a goal, or a fact that explains one.

@@ -166,7 +166,16 @@ const FORMATS: [(&str, &str); 4] = [
     ),
 ];
 
-async fn scrape(socket: &Path, headers: &str) -> anyhow::Result<(Vec<u8>, Duration)> {
+pub async fn scrape(socket: &Path, headers: &str) -> anyhow::Result<(Vec<u8>, Duration)> {
+    tokio::time::timeout(TIMEOUT, scrape_without_limit(socket, headers))
+        .await
+        .with_context(|| format!("a scrape, for {TIMEOUT:?}"))?
+}
+
+async fn scrape_without_limit(
+    socket: &Path,
+    headers: &str,
+) -> anyhow::Result<(Vec<u8>, Duration)> {
     let began = Instant::now();
     let mut stream = UnixStream::connect(socket)
         .await
