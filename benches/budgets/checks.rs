@@ -223,7 +223,10 @@ impl Drop for LoopMount {
 }
 
 fn run(program: &str, arguments: &[&str], last: &Path) -> anyhow::Result<String> {
-    let output = process::output(Command::new(program).args(arguments).arg(last), TOOL_TIMEOUT)?;
+    let output = process::output(
+        Command::new(program).args(arguments).arg(last),
+        TOOL_TIMEOUT,
+    )?;
     if !output.status.success() {
         bail!(
             "{program} {}: {}",

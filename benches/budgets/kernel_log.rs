@@ -185,12 +185,7 @@ async fn measure_cpu_share(
     ))
 }
 
-async fn compare_with_peer(
-    peer: Option<&Peer>,
-    share: f64,
-    time: Duration,
-    figures: &mut Figures,
-) {
+async fn compare_with_peer(peer: Option<&Peer>, share: f64, time: Duration, figures: &mut Figures) {
     let Some(peer) = peer else {
         figures.remark("node-problem-detector and its rules are not here (or not root): not measured beside it");
         return;
@@ -225,10 +220,7 @@ async fn measure_peer(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
         script,
         "sh",
     ]);
-    command
-        .arg(&path)
-        .arg(&peer.program)
-        .arg(&peer.rules);
+    command.arg(&path).arg(&peer.program).arg(&peer.rules);
     let mut running = Running::start(&mut command)?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let measured = measure_cpu_share(running.pid(), pipe, time, 0).await;
@@ -253,19 +245,17 @@ impl Pipe {
             .write(true)
             .open(path)
             .context("opening the pipe")?;
-        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_DIRECT | OFlag::O_NONBLOCK))
-            .context("setting the pipe's packet mode")?;
+        fcntl(
+            &file,
+            FcntlArg::F_SETFL(OFlag::O_DIRECT | OFlag::O_NONBLOCK),
+        )
+        .context("setting the pipe's packet mode")?;
         fcntl(&file, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES)).context("making the pipe larger")?;
         Ok(Pipe(file))
     }
 
     /// Writes as fast as the records are read, or at a rate. Returns the duration.
-    fn feed(
-        self,
-        first: u64,
-        records: u64,
-        rate: Option<u64>,
-    ) -> anyhow::Result<(Pipe, Duration)> {
+    fn feed(self, first: u64, records: u64, rate: Option<u64>) -> anyhow::Result<(Pipe, Duration)> {
         let started = Instant::now();
         let mut record = String::new();
         for at in 0..records {
@@ -396,7 +386,9 @@ mod tests {
         assert!(ended.is_ok(), "it waits for ever");
         assert_eq!(
             figures.missing(),
-            ["node_problem_detector_cpu: node-problem-detector: /usr/bin/unshare has ended: signal: 9 (SIGKILL)"]
+            [
+                "node_problem_detector_cpu: node-problem-detector: /usr/bin/unshare has ended: signal: 9 (SIGKILL)"
+            ]
         );
     }
 }

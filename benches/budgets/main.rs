@@ -189,11 +189,7 @@ async fn run(arguments: Arguments) -> ExitCode {
     }
 }
 
-async fn measure(
-    group: Group,
-    arguments: &Arguments,
-    figures: &mut Figures,
-) -> anyhow::Result<()> {
+async fn measure(group: Group, arguments: &Arguments, figures: &mut Figures) -> anyhow::Result<()> {
     let program = daemon::Program {
         path: arguments.daemon.clone(),
         verbose: arguments.verbose,

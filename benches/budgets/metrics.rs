@@ -172,10 +172,7 @@ pub async fn scrape(socket: &Path, headers: &str) -> anyhow::Result<(Vec<u8>, Du
         .with_context(|| format!("a scrape, for {TIMEOUT:?}"))?
 }
 
-async fn scrape_without_limit(
-    socket: &Path,
-    headers: &str,
-) -> anyhow::Result<(Vec<u8>, Duration)> {
+async fn scrape_without_limit(socket: &Path, headers: &str) -> anyhow::Result<(Vec<u8>, Duration)> {
     let began = Instant::now();
     let mut stream = UnixStream::connect(socket)
         .await
