@@ -151,6 +151,21 @@ impl Daemon {
         self.dir.path().join("csi/agent.sock")
     }
 
+    pub fn config(&self) -> PathBuf {
+        self.dir.path().join("diskvitals.toml")
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    pub fn must_run(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait().context("waiting for the daemon")? {
+            Some(status) => bail!("the daemon has ended: {status} (--verbose shows its log)"),
+            None => Ok(()),
+        }
+    }
+
     pub async fn connect(&self) -> anyhow::Result<Inventory> {
         client::connect(&self.socket()).await
     }
@@ -177,9 +192,7 @@ impl Daemon {
         let mut last = None;
         let mut inventory = None;
         loop {
-            if let Some(status) = self.child.try_wait().context("waiting for the daemon")? {
-                bail!("the daemon has ended: {status} (--verbose shows its log)");
-            }
+            self.must_run()?;
             if inventory.is_none() {
                 // The daemon may not be listening yet.
                 inventory = self.connect().await.ok();

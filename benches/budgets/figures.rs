@@ -12,10 +12,11 @@ pub enum Goal {
 #[derive(Default)]
 pub struct Figures {
     missing: Vec<String>,
+    short: usize,
 }
 
 impl Figures {
-    pub fn add(&self, name: &str, value: f64, unit: &str, goal: Goal) {
+    pub fn add(&mut self, name: &str, value: f64, unit: &str, goal: Goal) {
         let (sign, limit, good) = match goal {
             Goal::AtMost(limit) => ("<=", limit, value <= limit),
             Goal::AtLeast(limit) => (">=", limit, value >= limit),
@@ -25,6 +26,7 @@ impl Figures {
             digits(value),
             if good { "ok" } else { "SHORT" }
         );
+        self.short += usize::from(!good);
     }
 
     /// Says what is missing in the output. The run goes on, and fails at its end.
@@ -32,6 +34,11 @@ impl Figures {
         let line = format!("{what}: {error:#}");
         println!("# NOT MEASURED {line}");
         self.missing.push(line);
+    }
+
+    /// The figures that missed their goal.
+    pub fn short(&self) -> usize {
+        self.short
     }
 
     pub fn missing(&self) -> &[String] {

@@ -230,10 +230,10 @@ async fn measure_peer(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
 }
 
 /// The writing end. It is open for reading too: the daemon opens and closes its end at any time.
-struct Pipe(File);
+pub struct Pipe(File);
 
 impl Pipe {
-    fn make(path: &Path) -> anyhow::Result<Pipe> {
+    pub fn make(path: &Path) -> anyhow::Result<Pipe> {
         nix::unistd::mkfifo(
             path,
             nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR,
@@ -255,7 +255,12 @@ impl Pipe {
     }
 
     /// Writes as fast as the records are read, or at a rate. Returns the duration.
-    fn feed(self, first: u64, records: u64, rate: Option<u64>) -> anyhow::Result<(Pipe, Duration)> {
+    pub fn feed(
+        self,
+        first: u64,
+        records: u64,
+        rate: Option<u64>,
+    ) -> anyhow::Result<(Pipe, Duration)> {
         let started = Instant::now();
         let mut record = String::new();
         for at in 0..records {

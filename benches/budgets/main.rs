@@ -20,6 +20,9 @@ mod daemon;
 mod events;
 mod figures;
 mod footprint;
+#[allow(dead_code, reason = "the tests use the rest of it")]
+#[path = "../../hwtests/support/fuse.rs"]
+mod fuse;
 mod getvolume;
 mod kernel_log;
 #[allow(dead_code, reason = "the tests use the rest of it")]
@@ -37,6 +40,7 @@ mod smart;
 #[allow(dead_code, reason = "the tests use the rest of it")]
 #[path = "../../tests/support/smartctl.rs"]
 mod smartctl;
+mod soak;
 mod start;
 #[path = "../../tests/support/tree.rs"]
 mod tree;
@@ -46,15 +50,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::figures::Figures;
 
 #[derive(Parser)]
-#[command(about = "Measures diskvitalsd against its budgets")]
+#[command(
+    about = "Measures diskvitalsd against its budgets",
+    args_conflicts_with_subcommands = true
+)]
 struct Arguments {
     /// The daemon's program.
-    #[arg(long, default_value = "target/release/diskvitalsd")]
+    #[arg(long, global = true, default_value = "target/release/diskvitalsd")]
     daemon: PathBuf,
     /// How long the idle processor time is measured: two probe rounds and a bit is 125.
     #[arg(long, default_value_t = 65)]
@@ -82,8 +89,31 @@ struct Arguments {
     #[arg(long, value_name = "DIR")]
     write_host: Option<PathBuf>,
     /// Shows the daemon's log.
-    #[arg(long)]
+    #[arg(long, global = true)]
     verbose: bool,
+    #[command(subcommand)]
+    mode: Option<Mode>,
+}
+
+#[derive(Subcommand)]
+enum Mode {
+    /// Churn for a long time, and whether the daemon grows meanwhile (scripts/soak; as root).
+    Soak {
+        #[arg(long)]
+        minutes: u64,
+        /// Where soak.csv and soak.svg are written.
+        #[arg(long, value_name = "DIR")]
+        folder: PathBuf,
+    },
+}
+
+impl Arguments {
+    fn program(&self) -> daemon::Program {
+        daemon::Program {
+            path: self.daemon.clone(),
+            verbose: self.verbose,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -164,6 +194,19 @@ async fn run(arguments: Arguments) -> ExitCode {
         };
     }
     let mut figures = Figures::default();
+    if let Some(Mode::Soak { minutes, folder }) = &arguments.mode {
+        let duration = Duration::from_secs(minutes * 60);
+        let program = arguments.program();
+        let soaked = soak::measure(&program, &mut figures, duration, folder).await;
+        return match soaked {
+            Ok(()) if figures.short() == 0 => ExitCode::SUCCESS,
+            Ok(()) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let limit = GROUP_TIMEOUT
         + Duration::from_secs(
             arguments.seconds + 8 * arguments.load_seconds + 2 * arguments.storm_seconds,
@@ -190,10 +233,9 @@ async fn run(arguments: Arguments) -> ExitCode {
 }
 
 async fn measure(group: Group, arguments: &Arguments, figures: &mut Figures) -> anyhow::Result<()> {
-    let program = daemon::Program {
-        path: arguments.daemon.clone(),
-        verbose: arguments.verbose,
-    };
+    // An earlier group that failed may have left this thread on one core.
+    daemon::pin(None)?;
+    let program = arguments.program();
     let load = Duration::from_secs(arguments.load_seconds);
     match group {
         Group::Start => start::measure(&program, figures).await,

@@ -152,7 +152,7 @@ async fn measure_new_snapshots(
     Ok(())
 }
 
-const PLAIN: &str = "Accept: text/plain\r\n";
+pub const PLAIN: &str = "Accept: text/plain\r\n";
 const FORMATS: [(&str, &str); 4] = [
     ("openmetrics", "Accept: application/openmetrics-text\r\n"),
     ("text", PLAIN),
