@@ -223,6 +223,27 @@ impl Daemon {
         Ok(std::mem::replace(&mut self.dir, spare))
     }
 
+    /// Ends the daemon, and measures its process when it has ended and was not reaped yet.
+    pub async fn end_and_measure<T>(
+        self,
+        limit: Duration,
+        measure: impl Fn(i32) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        kill(Pid::from_raw(self.pid()), Signal::SIGTERM).context("ending the daemon")?;
+        let deadline = Instant::now() + limit;
+        loop {
+            let process = procfs::process::Process::new(self.pid());
+            let stat = process.and_then(|process| process.stat());
+            if stat.context("reading the daemon's state")?.state == 'Z' {
+                return measure(self.pid());
+            }
+            if Instant::now() > deadline {
+                bail!("the daemon did not end within {limit:?} of SIGTERM");
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     fn end(&mut self) {
         // The daemon may have ended already: then there is nothing to signal.
         let _ended = kill(Pid::from_raw(self.pid()), Signal::SIGTERM);

@@ -44,6 +44,7 @@ mod soak;
 mod start;
 #[path = "../../tests/support/tree.rs"]
 mod tree;
+mod writes;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -128,9 +129,10 @@ enum Group {
     Checks,
     Csi,
     Metrics,
+    Writes,
 }
 
-const GROUPS: [Group; 10] = [
+const GROUPS: [Group; 11] = [
     Group::Start,
     Group::Events,
     Group::Mounts,
@@ -138,6 +140,7 @@ const GROUPS: [Group; 10] = [
     Group::KernelLog,
     Group::Smart,
     Group::Metrics,
+    Group::Writes,
     Group::Checks,
     Group::Csi,
     Group::Footprint,
@@ -209,7 +212,7 @@ async fn run(arguments: Arguments) -> ExitCode {
     }
     let limit = GROUP_TIMEOUT
         + Duration::from_secs(
-            arguments.seconds + 8 * arguments.load_seconds + 2 * arguments.storm_seconds,
+            2 * arguments.seconds + 8 * arguments.load_seconds + 2 * arguments.storm_seconds,
         );
     for group in GROUPS {
         if !arguments.only.is_empty() && !arguments.only.contains(&group) {
@@ -255,6 +258,10 @@ async fn measure(group: Group, arguments: &Arguments, figures: &mut Figures) -> 
         Group::Checks => checks::measure(&program, figures).await,
         Group::Csi => csi::measure(&program, figures, load).await,
         Group::Metrics => metrics::measure(&program, figures).await,
+        Group::Writes => {
+            let idle = Duration::from_secs(arguments.seconds);
+            writes::measure(&program, figures, idle).await
+        }
         Group::Footprint => {
             let idle = Duration::from_secs(arguments.seconds);
             footprint::measure(&program, figures, idle).await

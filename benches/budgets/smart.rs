@@ -150,10 +150,12 @@ pub fn set_responses(smartctl: &Smartctl) -> std::io::Result<Vec<String>> {
     Ok(devices)
 }
 
-type AnswerTime = (i64, i32);
+pub type AnswerTime = (i64, i32);
 
 /// The time of the last answer of each drive that has answered.
-async fn answer_times(inventory: &mut Inventory) -> anyhow::Result<BTreeMap<String, AnswerTime>> {
+pub async fn answer_times(
+    inventory: &mut Inventory,
+) -> anyhow::Result<BTreeMap<String, AnswerTime>> {
     let request = wire::ListDrivesRequest {
         page_size: 1000,
         page_token: String::new(),
@@ -170,7 +172,7 @@ async fn answer_times(inventory: &mut Inventory) -> anyhow::Result<BTreeMap<Stri
     Ok(answer.drives.into_iter().filter_map(moment).collect())
 }
 
-async fn wait(
+pub async fn wait(
     inventory: &mut Inventory,
     what: &str,
     holds: impl Fn(&BTreeMap<String, AnswerTime>) -> bool,
@@ -192,7 +194,7 @@ async fn wait(
 }
 
 /// Refreshes all drives and waits until `enough` of them have answered again.
-async fn measure_round(
+pub async fn measure_round(
     daemon: &Daemon,
     inventory: &mut Inventory,
     before: &BTreeMap<String, AnswerTime>,

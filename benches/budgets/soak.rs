@@ -87,7 +87,7 @@ impl Subject {
         let dir = tempfile::tempdir().context("making a folder for the daemon")?;
         let metrics = dir.path().join("metrics.sock");
         let config = format!(
-            "{config}\n[metrics]\nlisten = \"unix:{}\"\n",
+            "{config}\n[history]\nmax_findings = 50\n[metrics]\nlisten = \"unix:{}\"\n",
             metrics.display()
         );
         let configs = [

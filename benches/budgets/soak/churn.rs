@@ -281,7 +281,12 @@ impl Kernel {
             .as_ref()
             .map_or(copy, |_| self.dir.join("fuse").join(crate::fuse::FILE));
         let device = PathBuf::from(format!("/dev/loop{}", FIRST_LOOP + cycle % LOOPS));
-        let mut disk = Disk::attach(&device, &file)?;
+        let mut disk = Disk {
+            server: server.as_ref().map(|_| self.dir.join("fuse")),
+            device: None,
+            mounts: Vec::new(),
+        };
+        disk.attach(&device, &file)?;
         let top = self.dir.join("mount");
         disk.mount(&top)?;
         disk.bind(&top, &self.dir.join("bind"))?;
@@ -309,9 +314,10 @@ impl Kernel {
         let mut command = Command::new(&self.client);
         command.arg("--socket").arg(&self.socket);
         command.args(["--output", "json", "check", "--filesystem", "ext4"]);
+        command.arg(target);
         let begun = Instant::now();
         loop {
-            let output = process::output(command.arg(target), TOOL_TIMEOUT)?;
+            let output = process::output(&mut command, TOOL_TIMEOUT)?;
             let answer = serde_json::from_slice::<serde_json::Value>(&output.stdout);
             let answer = answer.unwrap_or_default();
             if answer.get("check").unwrap_or(&answer)["verdict"].is_string() {
@@ -328,18 +334,17 @@ impl Kernel {
 
 /// A loop device and its mounts; all are removed when it is dropped.
 struct Disk {
+    /// Where the server of its file is mounted.
+    server: Option<PathBuf>,
     device: Option<PathBuf>,
     mounts: Vec<PathBuf>,
 }
 
 impl Disk {
-    fn attach(device: &Path, file: &Path) -> anyhow::Result<Disk> {
-        let mut command = Command::new("/sbin/losetup");
-        succeed(command.arg(device).arg(file))?;
-        Ok(Disk {
-            device: Some(device.to_owned()),
-            mounts: Vec::new(),
-        })
+    fn attach(&mut self, device: &Path, file: &Path) -> anyhow::Result<()> {
+        succeed(Command::new("/sbin/losetup").args([device, file]))?;
+        self.device = Some(device.to_owned());
+        Ok(())
     }
 
     fn mount(&mut self, at: &Path) -> anyhow::Result<()> {
@@ -369,21 +374,24 @@ impl Disk {
         while let Some(at) = self.mounts.pop() {
             unmount(&at)?;
         }
-        self.detach()
+        self.detach()?;
+        self.server.take().map_or(Ok(()), |at| unmount(&at))
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        for at in self.mounts.iter().rev() {
-            // After an error: nothing of ours may stay mounted.
+        // After an error: nothing of ours may stay mounted.
+        let detach = |at: &PathBuf| {
             if let Err(error) = umount2(at, MntFlags::MNT_DETACH) {
                 eprintln!("error: unmounting {}: {error}", at.display());
             }
-        }
+        };
+        self.mounts.iter().rev().for_each(detach);
         if let Err(error) = self.detach() {
             eprintln!("error: {error:#}");
         }
+        self.server.iter().for_each(detach);
     }
 }
 

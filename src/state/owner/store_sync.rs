@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::model;
@@ -19,12 +18,15 @@ use crate::model::ledger::Ledger;
 use crate::model::snapshot::StoreStatus;
 use crate::state::store::{RowChanges, Store, WriteAck, WriteBatch};
 
-/// Interval of writing times when nothing else has changed.
-const TIMESTAMP_WRITE_INTERVAL: Duration = Duration::from_secs(600);
+/// Interval of writing what changes all the time (when something was last seen, temperatures, hours,
+/// free space), all of it in one transaction. More often, it would wear out the disk: each answer of
+/// a drive would cost some pages. After a crash these values are older; all others are written at
+/// once, and at the end of the daemon all are.
+const ROUTINE_WRITE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// Interval of writing during a flood of errors; newer errors would be read again after a crash.
 const ERROR_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// Records without errors are cheap to read again.
-const PROGRESS_WRITE_INTERVAL: Duration = Duration::from_secs(60);
+const PROGRESS_WRITE_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Debug)]
 pub(crate) struct StoreSync {
@@ -47,6 +49,8 @@ pub(crate) struct StoreSync {
     volumes_revision: Option<u64>,
     /// The boot for which volumes are stored.
     pub boot: Option<String>,
+    /// When everything that differs was last written.
+    routine_written_at: Instant,
     /// When the errors of the kernel log were last written.
     errors_written_at: Instant,
     /// Newer errors exist; they are written from this time on.
@@ -73,6 +77,7 @@ impl StoreSync {
             checks: BTreeMap::new(),
             volumes_revision: None,
             boot: None,
+            routine_written_at: Instant::now(),
             errors_written_at: Instant::now(),
             errors_due: None,
             pending_acks: Vec::new(),
@@ -105,19 +110,20 @@ impl StoreSync {
         self.is_open = false;
     }
 
-    /// Sends the differences to the store. `times`: include rows of which only times have changed.
+    /// Sends the differences to the store. `routine`: also those that can wait.
     pub(crate) fn write(
         &mut self,
         facts: &Facts,
         ledger: &Ledger,
-        times: bool,
+        routine: bool,
         stored: Vec<WriteAck>,
     ) {
         self.pending_acks.extend(stored);
         if !self.is_open {
             return;
         }
-        let write = self.diff(facts, ledger, times);
+        let due = self.routine_written_at.elapsed() >= ROUTINE_WRITE_INTERVAL;
+        let write = self.diff(facts, ledger, routine || due);
         if write.is_empty() && self.pending_acks.is_empty() {
             return;
         }
@@ -141,7 +147,10 @@ impl StoreSync {
         self.store.close(limit).await
     }
 
-    fn diff(&mut self, facts: &Facts, ledger: &Ledger, times: bool) -> WriteBatch {
+    fn diff(&mut self, facts: &Facts, ledger: &Ledger, routine: bool) -> WriteBatch {
+        if routine || self.needs_full_write {
+            self.routine_written_at = Instant::now();
+        }
         if self.needs_full_write {
             self.drives.clear();
             self.findings.clear();
@@ -162,13 +171,15 @@ impl StoreSync {
         let mut write = WriteBatch {
             is_complete: self.needs_full_write,
             drives: diff_rows(&mut self.drives, facts.drives.iter(), |old, new| {
-                !drive_differs(old, new, times)
+                !drive_differs(old, new, routine)
             }),
             findings: diff_rows(&mut self.findings, findings.iter(), |old, new| {
-                !finding_differs(old, new, times)
+                !finding_differs(old, new, routine)
             }),
             counters: diff_rows(&mut self.counters, facts.counters.iter(), Arc::ptr_eq),
-            space: diff_rows(&mut self.space, facts.space.iter(), Arc::ptr_eq),
+            space: diff_rows(&mut self.space, facts.space.iter(), |old, new| {
+                !routine || Arc::ptr_eq(old, new)
+            }),
             checks: diff_rows(
                 &mut self.checks,
                 facts.checks.all().iter(),
@@ -177,8 +188,10 @@ impl StoreSync {
             ..WriteBatch::default()
         };
         let smart = facts.smart.iter().map(|(id, smart)| (id, &smart.history));
-        write.smart = diff_rows(&mut self.smart, smart, Arc::ptr_eq);
-        self.diff_kernel_log(&mut write, &facts.kernel, times);
+        write.smart = diff_rows(&mut self.smart, smart, |old, new| {
+            Arc::ptr_eq(old, new) || !routine && !old.must_be_stored(new)
+        });
+        self.diff_kernel_log(&mut write, &facts.kernel, routine);
         self.diff_volumes(&mut write, facts);
         write
     }
@@ -197,7 +210,7 @@ impl StoreSync {
 
     /// The errors of the kernel log, with the position up to which they are counted; during a
     /// flood, a few times a second.
-    fn diff_kernel_log(&mut self, write: &mut WriteBatch, kernel: &KernelFacts, times: bool) {
+    fn diff_kernel_log(&mut self, write: &mut WriteBatch, kernel: &KernelFacts, routine: bool) {
         let grown = !is_unchanged(&self.errors, kernel.errors.iter(), Arc::ptr_eq);
         let is_known = |known: &Arc<LogProgress>| Arc::ptr_eq(known, &kernel.progress);
         if !grown && self.progress.as_ref().is_some_and(is_known) {
@@ -210,7 +223,7 @@ impl StoreSync {
             PROGRESS_WRITE_INTERVAL
         };
         let due = self.errors_written_at + interval;
-        if !self.needs_full_write && !times && Instant::now() < due {
+        if !self.needs_full_write && !routine && Instant::now() < due {
             self.errors_due = Some(due);
             return;
         }
@@ -281,7 +294,7 @@ fn is_check_unchanged(old: &Arc<Check>, new: &Arc<Check>) -> bool {
 }
 
 /// Compared field by field, without a copy: `last_seen` changes with each scan.
-fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
+fn drive_differs(old: &KnownDrive, new: &KnownDrive, routine: bool) -> bool {
     let KnownDrive {
         facts,
         first_seen,
@@ -295,7 +308,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
         last_use,
         failed,
     } = old;
-    timestamp_differs(*last_seen, new.last_seen, times)
+    routine && *last_seen != new.last_seen
         || (first_seen, missing_since, abnormal_state_since, in_use)
             != (
                 &new.first_seen,
@@ -309,19 +322,95 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
         || facts != &new.facts
 }
 
-fn finding_differs(old: &Arc<Finding>, new: &Arc<Finding>, times: bool) -> bool {
+fn finding_differs(old: &Arc<Finding>, new: &Arc<Finding>, routine: bool) -> bool {
     let last_seen = new.last_seen;
     !Arc::ptr_eq(old, new)
-        && (timestamp_differs(old.last_seen, last_seen, times)
+        && (routine && old.last_seen != last_seen
             || Finding {
                 last_seen,
                 ..(**old).clone()
             } != **new)
 }
 
-fn timestamp_differs(old: Timestamp, new: Timestamp, times: bool) -> bool {
-    old != new
-        && (times
-            || Duration::try_from(new.duration_since(old))
-                .is_ok_and(|lag| lag >= TIMESTAMP_WRITE_INTERVAL))
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::Receiver;
+
+    use super::*;
+    use crate::model::fixture::TestHost;
+    use crate::model::smart::SmartResponse;
+    use crate::model::smart::fixture::disk;
+    use crate::model::smart::report::SmartReport;
+    use crate::model::source_update::SourceUpdate;
+    use crate::state::store::WriteRequest;
+
+    struct Stored {
+        sync: StoreSync,
+        ops: Receiver<WriteRequest>,
+        host: TestHost,
+        ledger: Ledger,
+    }
+
+    impl Stored {
+        /// A disk that has answered once, and all of it is stored.
+        fn new() -> Stored {
+            let (store, ops, ..) = Store::fake();
+            let mut stored = Stored {
+                sync: StoreSync::new(store),
+                ops,
+                host: TestHost::default().disk("sda", "8:0", "S1"),
+                ledger: Ledger::default(),
+            };
+            stored.host.scan(0);
+            stored.answer(disk(), 1);
+            stored.sync.mark_open();
+            assert!(stored.write().is_some_and(|write| write.is_complete));
+            stored
+        }
+
+        fn answer(&mut self, report: SmartReport, seconds: i64) {
+            let facts = &self.host.facts;
+            let drive = facts.drives.keys().next().expect("a drive").clone();
+            let update = SourceUpdate::Smart {
+                drive,
+                at: crate::model::fixture::at(seconds),
+                response: Box::new(SmartResponse::Report(Box::new(report))),
+                duration: Duration::ZERO,
+            };
+            self.host.apply(update, seconds);
+        }
+
+        fn write(&mut self) -> Option<WriteBatch> {
+            self.sync
+                .write(&self.host.facts, &self.ledger, false, Vec::new());
+            self.ops.try_recv().ok().map(|op| op.write)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_all_the_time_is_written_every_six_hours_and_the_rest_at_once() {
+        let mut stored = Stored::new();
+        for round in 1..=30 {
+            tokio::time::advance(Duration::from_secs(600)).await;
+            stored.host.scan(round * 600);
+            stored.answer(disk().celsius(30 + round % 5, None), round * 600);
+            assert!(stored.write().is_none(), "round {round}");
+        }
+        stored.answer(disk().raw(197, "8"), 18_001);
+        let write = stored.write().expect("pending sectors");
+        assert_eq!(
+            (write.smart.upserted.len(), write.drives.upserted.len()),
+            (1, 0)
+        );
+
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        stored.host.scan(21_600);
+        stored.answer(disk().raw(197, "8").celsius(40, None), 21_600);
+        let write = stored.write().expect("six hours have passed");
+        assert_eq!(
+            (write.smart.upserted.len(), write.drives.upserted.len()),
+            (1, 1)
+        );
+        assert!(!write.is_complete && stored.write().is_none());
+    }
 }
