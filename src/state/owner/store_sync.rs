@@ -18,11 +18,12 @@ use crate::model::ledger::Ledger;
 use crate::model::snapshot::StoreStatus;
 use crate::state::store::{RowChanges, Store, WriteAck, WriteBatch};
 
-/// Interval of writing what changes all the time (when something was last seen, temperatures, hours,
-/// free space), all of it in one transaction. More often, it would wear out the disk: each answer of
-/// a drive would cost some pages. After a crash these values are older; all others are written at
-/// once, and at the end of the daemon all are.
-const ROUTINE_WRITE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+/// Interval of writing when something was last seen, in one transaction. After a crash these times are
+/// older; at the end of the daemon everything is written.
+const TIMESTAMP_WRITE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+/// The same for histories of which nothing has changed that decides a verdict: temperatures, hours,
+/// free space. They are large: written after each reading, they would wear out the disk.
+const HISTORY_WRITE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Interval of writing during a flood of errors; newer errors would be read again after a crash.
 const ERROR_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// Records without errors are cheap to read again.
@@ -49,8 +50,8 @@ pub(crate) struct StoreSync {
     volumes_revision: Option<u64>,
     /// The boot for which volumes are stored.
     pub boot: Option<String>,
-    /// When everything that differs was last written.
-    routine_written_at: Instant,
+    timestamps_written_at: Instant,
+    histories_written_at: Instant,
     /// When the errors of the kernel log were last written.
     errors_written_at: Instant,
     /// Newer errors exist; they are written from this time on.
@@ -77,7 +78,8 @@ impl StoreSync {
             checks: BTreeMap::new(),
             volumes_revision: None,
             boot: None,
-            routine_written_at: Instant::now(),
+            timestamps_written_at: Instant::now(),
+            histories_written_at: Instant::now(),
             errors_written_at: Instant::now(),
             errors_due: None,
             pending_acks: Vec::new(),
@@ -110,20 +112,19 @@ impl StoreSync {
         self.is_open = false;
     }
 
-    /// Sends the differences to the store. `routine`: also those that can wait.
+    /// Sends the differences to the store. `all`: also those that can wait.
     pub(crate) fn write(
         &mut self,
         facts: &Facts,
         ledger: &Ledger,
-        routine: bool,
+        all: bool,
         stored: Vec<WriteAck>,
     ) {
         self.pending_acks.extend(stored);
         if !self.is_open {
             return;
         }
-        let due = self.routine_written_at.elapsed() >= ROUTINE_WRITE_INTERVAL;
-        let write = self.diff(facts, ledger, routine || due);
+        let write = self.diff(facts, ledger, all);
         if write.is_empty() && self.pending_acks.is_empty() {
             return;
         }
@@ -147,10 +148,14 @@ impl StoreSync {
         self.store.close(limit).await
     }
 
-    fn diff(&mut self, facts: &Facts, ledger: &Ledger, routine: bool) -> WriteBatch {
-        if routine || self.needs_full_write {
-            self.routine_written_at = Instant::now();
-        }
+    fn diff(&mut self, facts: &Facts, ledger: &Ledger, all: bool) -> WriteBatch {
+        let all = all || self.needs_full_write;
+        let histories = is_due(&mut self.histories_written_at, HISTORY_WRITE_INTERVAL, all);
+        let times = is_due(
+            &mut self.timestamps_written_at,
+            TIMESTAMP_WRITE_INTERVAL,
+            all || histories,
+        );
         if self.needs_full_write {
             self.drives.clear();
             self.findings.clear();
@@ -171,14 +176,14 @@ impl StoreSync {
         let mut write = WriteBatch {
             is_complete: self.needs_full_write,
             drives: diff_rows(&mut self.drives, facts.drives.iter(), |old, new| {
-                !drive_differs(old, new, routine)
+                !drive_differs(old, new, times)
             }),
             findings: diff_rows(&mut self.findings, findings.iter(), |old, new| {
-                !finding_differs(old, new, routine)
+                !finding_differs(old, new, times)
             }),
             counters: diff_rows(&mut self.counters, facts.counters.iter(), Arc::ptr_eq),
             space: diff_rows(&mut self.space, facts.space.iter(), |old, new| {
-                !routine || Arc::ptr_eq(old, new)
+                !histories || Arc::ptr_eq(old, new)
             }),
             checks: diff_rows(
                 &mut self.checks,
@@ -189,9 +194,9 @@ impl StoreSync {
         };
         let smart = facts.smart.iter().map(|(id, smart)| (id, &smart.history));
         write.smart = diff_rows(&mut self.smart, smart, |old, new| {
-            Arc::ptr_eq(old, new) || !routine && !old.must_be_stored(new)
+            Arc::ptr_eq(old, new) || !histories && !old.must_be_stored(new)
         });
-        self.diff_kernel_log(&mut write, &facts.kernel, routine);
+        self.diff_kernel_log(&mut write, &facts.kernel, times);
         self.diff_volumes(&mut write, facts);
         write
     }
@@ -210,7 +215,7 @@ impl StoreSync {
 
     /// The errors of the kernel log, with the position up to which they are counted; during a
     /// flood, a few times a second.
-    fn diff_kernel_log(&mut self, write: &mut WriteBatch, kernel: &KernelFacts, routine: bool) {
+    fn diff_kernel_log(&mut self, write: &mut WriteBatch, kernel: &KernelFacts, times: bool) {
         let grown = !is_unchanged(&self.errors, kernel.errors.iter(), Arc::ptr_eq);
         let is_known = |known: &Arc<LogProgress>| Arc::ptr_eq(known, &kernel.progress);
         if !grown && self.progress.as_ref().is_some_and(is_known) {
@@ -223,7 +228,7 @@ impl StoreSync {
             PROGRESS_WRITE_INTERVAL
         };
         let due = self.errors_written_at + interval;
-        if !self.needs_full_write && !routine && Instant::now() < due {
+        if !self.needs_full_write && !times && Instant::now() < due {
             self.errors_due = Some(due);
             return;
         }
@@ -232,6 +237,15 @@ impl StoreSync {
         write.progress = Some(kernel.progress.clone());
         self.progress = write.progress.clone();
     }
+}
+
+/// Whether to write now what is written at this interval.
+fn is_due(written_at: &mut Instant, interval: Duration, all: bool) -> bool {
+    let due = all || written_at.elapsed() >= interval;
+    if due {
+        *written_at = Instant::now();
+    }
+    due
 }
 
 /// Both sides are sorted, so no look-up is needed: this runs at each publication.
@@ -294,7 +308,7 @@ fn is_check_unchanged(old: &Arc<Check>, new: &Arc<Check>) -> bool {
 }
 
 /// Compared field by field, without a copy: `last_seen` changes with each scan.
-fn drive_differs(old: &KnownDrive, new: &KnownDrive, routine: bool) -> bool {
+fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
     let KnownDrive {
         facts,
         first_seen,
@@ -308,7 +322,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, routine: bool) -> bool {
         last_use,
         failed,
     } = old;
-    routine && *last_seen != new.last_seen
+    times && *last_seen != new.last_seen
         || (first_seen, missing_since, abnormal_state_since, in_use)
             != (
                 &new.first_seen,
@@ -322,10 +336,10 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, routine: bool) -> bool {
         || facts != &new.facts
 }
 
-fn finding_differs(old: &Arc<Finding>, new: &Arc<Finding>, routine: bool) -> bool {
+fn finding_differs(old: &Arc<Finding>, new: &Arc<Finding>, times: bool) -> bool {
     let last_seen = new.last_seen;
     !Arc::ptr_eq(old, new)
-        && (routine && old.last_seen != last_seen
+        && (times && old.last_seen != last_seen
             || Finding {
                 last_seen,
                 ..(**old).clone()
@@ -388,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_changes_all_the_time_is_written_every_six_hours_and_the_rest_at_once() {
+    async fn times_and_histories_are_written_rarely_and_what_decides_a_verdict_at_once() {
         let mut stored = Stored::new();
         for round in 1..=30 {
             tokio::time::advance(Duration::from_secs(600)).await;
@@ -409,8 +423,13 @@ mod tests {
         let write = stored.write().expect("six hours have passed");
         assert_eq!(
             (write.smart.upserted.len(), write.drives.upserted.len()),
-            (1, 1)
+            (0, 1)
         );
         assert!(!write.is_complete && stored.write().is_none());
+
+        tokio::time::advance(Duration::from_secs(18 * 3600)).await;
+        let write = stored.write().expect("a day has passed");
+        assert_eq!(write.smart.upserted.len(), 1);
+        assert!(stored.write().is_none());
     }
 }
