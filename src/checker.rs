@@ -6,7 +6,7 @@
 //! device and freezes the filesystem. Used by the daemon's helper (`source::worker_main`) and by
 //! `check --image`.
 
-mod output;
+pub(crate) mod output;
 mod run;
 
 use std::ffi::OsString;

@@ -5,7 +5,7 @@
 //! the rules of the model that both sides share. Shim and daemon are upgraded at different times.
 
 mod agent;
-mod authority;
+pub(crate) mod authority;
 mod connectivity;
 mod controller;
 mod driver;

@@ -34,6 +34,8 @@ pub(crate) mod config;
 pub mod csi;
 #[cfg(feature = "fleet")]
 pub mod fleet;
+#[cfg(any(fuzzing, all(test, feature = "daemon")))]
+pub mod fuzz;
 pub(crate) mod grpc;
 pub mod host;
 pub(crate) mod logging;

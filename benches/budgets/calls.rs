@@ -7,6 +7,9 @@ use tokio::time::MissedTickBehavior;
 
 use crate::figures::{Figures, Samples, milliseconds};
 
+/// A call that takes longer is no sample but the end of the measurement.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
 pub struct Calls {
     pub samples: Samples,
     took: Duration,
@@ -68,7 +71,10 @@ where
                 if sent > started + duration {
                     break;
                 }
-                call(client.clone(), request.clone()).await?;
+                let called = call(client.clone(), request.clone());
+                tokio::time::timeout(CALL_TIMEOUT, called)
+                    .await
+                    .with_context(|| format!("a call, for {CALL_TIMEOUT:?}"))??;
                 samples.push(sent.elapsed());
             }
             anyhow::Ok(samples)

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -23,6 +23,7 @@ use crate::figures::{Figures, Goal, Samples, milliseconds};
 use crate::footprint::process_tree;
 use crate::load::Load;
 use crate::populate::{self, USUAL};
+use crate::process::{self, TOOL_TIMEOUT};
 use crate::random::Random;
 
 const FILESYSTEMS: [&str; 2] = ["ext4", "xfs"];
@@ -34,6 +35,8 @@ const BIG_BYTES: u64 = 10 << 30;
 const SAMPLE_TIME: Duration = Duration::from_secs(10);
 /// Size of the file that is read at random, in bytes.
 const READ_BYTES: u64 = 64 << 20;
+/// Of one check; a throttled one of the big filesystem takes a minute.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(300);
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 const MIB: f64 = 1_048_576.0;
 
@@ -107,10 +110,7 @@ impl CheckHost {
                 command.arg("--freeze");
             }
             let started = Instant::now();
-            let output = command
-                .stdin(Stdio::null())
-                .output()
-                .with_context(|| format!("starting {}", self.client.display()))?;
+            let output = process::output(&mut command, CHECK_TIMEOUT)?;
             let took = started.elapsed();
             let answer =
                 serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default();
@@ -204,11 +204,17 @@ impl LoopMount {
 
 impl Drop for LoopMount {
     fn drop(&mut self) {
-        if let Some(at) = &self.at
-            && let Err(error) = umount2(at.path(), MntFlags::empty())
-                .or_else(|_| umount2(at.path(), MntFlags::MNT_DETACH))
-        {
-            eprintln!("error: unmounting {}: {error}", at.path().display());
+        if let Some(at) = &self.at {
+            let path = at.path().to_owned();
+            // It waits for ever on a filesystem that stayed frozen.
+            let unmount = move || {
+                umount2(&path, MntFlags::empty()).or_else(|_| umount2(&path, MntFlags::MNT_DETACH))
+            };
+            if let Err(error) = process::within("an unmount", TOOL_TIMEOUT, unmount)
+                .and_then(|unmounted| unmounted.context("umount2"))
+            {
+                eprintln!("error: unmounting {}: {error:#}", at.path().display());
+            }
         }
         if let Err(error) = run("losetup", &["--detach"], &self.device) {
             eprintln!("error: {error:#}");
@@ -217,11 +223,10 @@ impl Drop for LoopMount {
 }
 
 fn run(program: &str, arguments: &[&str], last: &Path) -> anyhow::Result<String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .arg(last)
-        .output()
-        .with_context(|| format!("starting {program}"))?;
+    let output = process::output(
+        Command::new(program).args(arguments).arg(last),
+        TOOL_TIMEOUT,
+    )?;
     if !output.status.success() {
         bail!(
             "{program} {}: {}",
@@ -279,7 +284,8 @@ async fn freezes(asked: &CheckHost, filesystem: &str, figures: &mut Figures) -> 
             "{filesystem}, {name}: {held} of {FREEZE_ROUNDS} checks held the writers; what a live run finds clean is not frozen"
         ));
         if let Some(load) = load {
-            let written = load.stop();
+            let written =
+                process::within("the end of the load", TOOL_TIMEOUT, move || load.stop())?;
             figures.remark(&format!(
                 "{filesystem}: {} operations of two writers meanwhile",
                 written.operations
@@ -546,8 +552,8 @@ impl BackgroundLoad {
     fn end(&mut self) -> anyhow::Result<Samples> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("it ends once")?;
-        thread
-            .join()
+        // A write into a filesystem that stayed frozen never returns.
+        process::within("the load beside a check", TOOL_TIMEOUT, || thread.join())?
             .map_err(|_| anyhow::anyhow!("a measuring thread panicked"))?
             .context("reading or writing beside a check")
     }
@@ -559,7 +565,7 @@ impl Drop for BackgroundLoad {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // An error is already being reported.
-            let _ = thread.join();
+            let _ = process::within("the load beside a check", TOOL_TIMEOUT, || thread.join());
         }
     }
 }

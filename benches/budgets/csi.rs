@@ -3,7 +3,7 @@
 //! PATH.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -21,12 +21,14 @@ use crate::calls::{self, Calls};
 use crate::client::channel;
 use crate::daemon::{Daemon, Host, Program, check_snapshot};
 use crate::figures::{Figures, Goal, Samples, milliseconds};
+use crate::process::Running;
 use crate::tree::Plan;
 
 const CONNECTIONS: usize = 16;
 /// The rate of csi-driver-host-path's NodeGetVolumeStats on 16 connections, measured on a similar
 /// machine; the goal is ten times as much.
 const HOST_PATH_RATE: f64 = 499.0;
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const PROVISIONED_VOLUMES: usize = 50;
 const MIB: i64 = 1 << 20;
 
@@ -45,48 +47,25 @@ pub async fn measure(
     Ok(())
 }
 
-/// A process that ends with its guard.
-struct KillOnDrop(Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        // An error means that the process has already ended.
-        let _gone = self.0.kill();
-        let _status = self.0.wait();
-    }
-}
-
-fn start(program: &Path, arguments: &[&str]) -> anyhow::Result<KillOnDrop> {
-    let mut command = Command::new(program);
-    command.args(arguments);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    Ok(KillOnDrop(command.spawn().with_context(|| {
-        format!("starting {}", program.display())
-    })?))
-}
-
 /// Waits until the shim reports that it is ready.
-async fn ready(socket: &Path) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        if let Ok(channel) = channel(socket).await
-            && let Ok(answer) = IdentityClient::new(channel)
-                .probe(wire::ProbeRequest {})
-                .await
-            && answer.into_inner().ready.unwrap_or(true)
-        {
-            return Ok(());
+async fn ready(running: &mut Running, socket: &Path) -> anyhow::Result<()> {
+    let answers = async {
+        loop {
+            running.must_run()?;
+            if let Ok(channel) = channel(socket).await
+                && let Ok(answer) = IdentityClient::new(channel)
+                    .probe(wire::ProbeRequest {})
+                    .await
+                && answer.into_inner().ready.unwrap_or(true)
+            {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        anyhow::ensure!(
-            Instant::now() < deadline,
-            "{} does not answer",
-            socket.display()
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    };
+    tokio::time::timeout(READY_TIMEOUT, answers)
+        .await
+        .with_context(|| format!("{} does not answer", socket.display()))?
 }
 
 fn start_shim(
@@ -94,7 +73,7 @@ fn start_shim(
     daemon: &Daemon,
     socket: &Path,
     more: &[&str],
-) -> anyhow::Result<KillOnDrop> {
+) -> anyhow::Result<Running> {
     let (endpoint, agent) = (
         format!("unix://{}", socket.display()),
         daemon.agent_socket().display().to_string(),
@@ -110,7 +89,7 @@ fn start_shim(
     .into_iter()
     .chain(more.iter().copied())
     .collect();
-    start(shim, &arguments)
+    Running::start(Command::new(shim).args(arguments))
 }
 
 async fn measure_shim(
@@ -145,8 +124,8 @@ async fn measure_shim(
 
     let dir = tempfile::tempdir_in("/dev/shm").context("making a folder")?;
     let socket = dir.path().join("csi.sock");
-    let _shim = start_shim(shim, &daemon, &socket, &["--driver-name", driver])?;
-    ready(&socket).await?;
+    let mut running = start_shim(shim, &daemon, &socket, &["--driver-name", driver])?;
+    ready(&mut running, &socket).await?;
     let mut one = run(&socket, &targets, 1, load, Call::Health).await?;
     one.print_median(figures, "csi_health_1_connection");
     figures.add(
@@ -178,13 +157,13 @@ async fn measure_shim(
     // most visible.
     let through = dir.path().join("through.sock");
     let upstream = format!("unix://{}", socket.display());
-    let _interposer = start_shim(
+    let mut interposer = start_shim(
         shim,
         &daemon,
         &through,
         &["--mode", "interposer", "--upstream", &upstream],
     )?;
-    ready(&through).await?;
+    ready(&mut interposer, &through).await?;
     let mut direct = run(&socket, &targets, 1, load, Call::Info).await?;
     let mut passed = run(&through, &targets, 1, load, Call::Info).await?;
     for (share, name, goal) in [(0.5, "p50", 0.3), (0.99, "p99", 1.0)] {
@@ -196,20 +175,24 @@ async fn measure_shim(
             Goal::AtMost(goal),
         );
     }
-    measure_mock(&dir, figures, load).await
+    if let Err(error) = measure_mock(&dir, figures, load).await {
+        figures.not_measured("csi_mock", &error);
+    }
+    Ok(())
 }
 
 /// NodeGetVolumeStats of csi-mock, which answers from memory without any checks, for one volume
 /// that it considers published.
-async fn measure_mock(dir: &TempDir, figures: &mut Figures, load: Duration) -> anyhow::Result<()> {
+async fn measure_mock(dir: &TempDir, figures: &Figures, load: Duration) -> anyhow::Result<()> {
     let Some(program) = in_path("csi-mock") else {
         figures.remark("csi-mock is not in the PATH: not measured beside");
         return Ok(());
     };
     let socket = dir.path().join("mock.sock");
     let endpoint = format!("unix://{}", socket.display());
-    let _mock = start(&program, &["-endpoint", &endpoint, "-no-attach"])?;
-    ready(&socket).await?;
+    let mut command = Command::new(program);
+    let mut mock = Running::start(command.args(["-endpoint", &endpoint, "-no-attach"]))?;
+    ready(&mut mock, &socket).await?;
     let targets = [published_by_mock(&socket, &dir.path().join("target"))
         .await
         .context("publishing a volume of csi-mock")?];
@@ -377,8 +360,8 @@ async fn measure_provisioning(
     let mut daemon = program.start_at(Path::new("/"), &kubelet, &config, None)?;
     daemon.wait_settled().await?;
     let socket = dir.path().join("csi.sock");
-    let _shim = start_shim(shim, &daemon, &socket, &[])?;
-    ready(&socket).await?;
+    let mut running = start_shim(shim, &daemon, &socket, &[])?;
+    ready(&mut running, &socket).await?;
     let mut controller = ControllerClient::new(channel(&socket).await?);
     let mut node = NodeClient::new(channel(&socket).await?);
     let mount = MountVolume {

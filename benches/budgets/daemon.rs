@@ -14,9 +14,12 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::client::{self, Inventory};
+use crate::process;
 use crate::tree::{self, Plan, TreeVolume};
 
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(7);
+/// For one answer of a daemon that is being waited for.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Program {
     pub path: PathBuf,
@@ -148,6 +151,21 @@ impl Daemon {
         self.dir.path().join("csi/agent.sock")
     }
 
+    pub fn config(&self) -> PathBuf {
+        self.dir.path().join("diskvitals.toml")
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    pub fn must_run(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait().context("waiting for the daemon")? {
+            Some(status) => bail!("the daemon has ended: {status} (--verbose shows its log)"),
+            None => Ok(()),
+        }
+    }
+
     pub async fn connect(&self) -> anyhow::Result<Inventory> {
         client::connect(&self.socket()).await
     }
@@ -174,17 +192,16 @@ impl Daemon {
         let mut last = None;
         let mut inventory = None;
         loop {
-            if let Some(status) = self.child.try_wait().context("waiting for the daemon")? {
-                bail!("the daemon has ended: {status} (--verbose shows its log)");
-            }
+            self.must_run()?;
             if inventory.is_none() {
                 // The daemon may not be listening yet.
                 inventory = self.connect().await.ok();
             }
             if let Some(inventory) = &mut inventory {
-                let node = inventory
-                    .get_node(wire::GetNodeRequest {})
+                let answer = inventory.get_node(wire::GetNodeRequest {});
+                let node = tokio::time::timeout(ANSWER_TIMEOUT, answer)
                     .await
+                    .with_context(|| format!("GetNode, for {ANSWER_TIMEOUT:?}"))?
                     .context("asking GetNode")?
                     .into_inner();
                 if is_so(&node) {
@@ -206,27 +223,39 @@ impl Daemon {
         Ok(std::mem::replace(&mut self.dir, spare))
     }
 
+    /// Ends the daemon, and measures its process when it has ended and was not reaped yet.
+    pub async fn end_and_measure<T>(
+        self,
+        limit: Duration,
+        measure: impl Fn(i32) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        kill(Pid::from_raw(self.pid()), Signal::SIGTERM).context("ending the daemon")?;
+        let deadline = Instant::now() + limit;
+        loop {
+            let process = procfs::process::Process::new(self.pid());
+            let stat = process.and_then(|process| process.stat());
+            if stat.context("reading the daemon's state")?.state == 'Z' {
+                return measure(self.pid());
+            }
+            if Instant::now() > deadline {
+                bail!("the daemon did not end within {limit:?} of SIGTERM");
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     fn end(&mut self) {
         // The daemon may have ended already: then there is nothing to signal.
         let _ended = kill(Pid::from_raw(self.pid()), Signal::SIGTERM);
         // The daemon guarantees to end within five seconds, whatever hangs.
-        let pid = self.pid();
-        std::thread::scope(|scope| {
-            let (ended, end) = std::sync::mpsc::channel();
-            let child = &mut self.child;
-            scope.spawn(move || ended.send(child.wait()));
-            match end.recv_timeout(SHUTDOWN_TIMEOUT) {
-                Ok(Ok(_status)) => {}
-                Ok(Err(error)) => eprintln!("error: waiting for the daemon's end: {error}"),
-                Err(_) => {
-                    eprintln!(
-                        "error: the daemon did not end within {SHUTDOWN_TIMEOUT:?} of SIGTERM"
-                    );
-                    // An error means that the daemon has just ended.
-                    let _ended = kill(Pid::from_raw(pid), Signal::SIGKILL);
-                }
+        match process::wait(&mut self.child, SHUTDOWN_TIMEOUT) {
+            Ok(Some(_status)) => return,
+            Ok(None) => {
+                eprintln!("error: the daemon did not end within {SHUTDOWN_TIMEOUT:?} of SIGTERM");
             }
-        });
+            Err(error) => eprintln!("error: waiting for the daemon's end: {error}"),
+        }
+        process::kill(&mut self.child, "the daemon");
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::daemon::{Daemon, Program};
 use crate::figures::{Figures, Goal, Samples, milliseconds};
+use crate::process::{self, TOOL_TIMEOUT};
 
 const ROUNDS: usize = 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -295,10 +296,7 @@ impl Drop for Unmount<'_> {
 }
 
 pub fn run(program: &str, arguments: &[&std::ffi::OsStr]) -> anyhow::Result<String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .output()
-        .with_context(|| format!("starting {program}"))?;
+    let output = process::output(Command::new(program).args(arguments), TOOL_TIMEOUT)?;
     if !output.status.success() {
         bail!(
             "{program}: {}: {}",

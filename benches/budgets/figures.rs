@@ -11,7 +11,8 @@ pub enum Goal {
 /// Prints each figure as soon as it is measured: the later ones take minutes.
 #[derive(Default)]
 pub struct Figures {
-    printed: usize,
+    missing: Vec<String>,
+    short: usize,
 }
 
 impl Figures {
@@ -25,7 +26,23 @@ impl Figures {
             digits(value),
             if good { "ok" } else { "SHORT" }
         );
-        self.printed += 1;
+        self.short += usize::from(!good);
+    }
+
+    /// Says what is missing in the output. The run goes on, and fails at its end.
+    pub fn not_measured(&mut self, what: &str, error: &anyhow::Error) {
+        let line = format!("{what}: {error:#}");
+        println!("# NOT MEASURED {line}");
+        self.missing.push(line);
+    }
+
+    /// The figures that missed their goal.
+    pub fn short(&self) -> usize {
+        self.short
+    }
+
+    pub fn missing(&self) -> &[String] {
+        &self.missing
     }
 
     /// Prints a figure without a goal, or a fact that explains one.

@@ -7,20 +7,23 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use diskvitals::api::wire;
 use diskvitals::api::wire::watch_event::Item;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use procfs::process::Process;
 
 use crate::daemon::{Daemon, Host, Program};
 use crate::events::{next as seen, watch};
 use crate::figures::{Figures, Goal, Samples, milliseconds};
 use crate::footprint::cpu_time;
+use crate::process::Running;
 use crate::tree::Plan;
 
 /// Records per second, as on a busy node.
@@ -29,6 +32,8 @@ const FLOOD_RECORDS: u64 = 1_000_000;
 /// The maximum without CAP_SYS_RESOURCE (pipe(7)); in packet mode 256 records.
 const PIPE_BYTES: i32 = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(120);
+/// A reader that lets a full pipe wait for so long has ended, or hangs.
+const READER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of records whose latency is measured, for drives of the recorded host.
 const ROUNDS: usize = 60;
 const NVME: [&str; 2] = ["nvme0n1", "nvme1n1"];
@@ -67,17 +72,7 @@ pub async fn measure(
         "{RATE} records/s for {} s, one in a hundred about a drive",
         time.as_secs()
     ));
-    if let Some(peer) = peer {
-        let theirs = measure_peer(peer, time).await?;
-        figures.figure_without_goal("node_problem_detector_cpu", theirs, "of_a_core");
-        figures.figure_without_goal(
-            "kernel_log_cpu_ratio",
-            share / theirs,
-            "of_node-problem-detector's",
-        );
-    } else {
-        figures.remark("node-problem-detector and its rules are not here (or not root): not measured beside it");
-    }
+    compare_with_peer(peer, share, time, figures).await;
 
     let before = rss(daemon.pid())?;
     let started = Instant::now();
@@ -136,9 +131,7 @@ async fn measure_latency(
             );
             next += 1;
             let written = Instant::now();
-            pipe.0
-                .write_all(record.as_bytes())
-                .context("writing into the pipe")?;
+            pipe.write(&record, READER_TIMEOUT)?;
             let shows = |event: &wire::WatchEvent| match &event.item {
                 Some(Item::Drive(drive)) => drive
                     .errors
@@ -192,6 +185,24 @@ async fn measure_cpu_share(
     ))
 }
 
+async fn compare_with_peer(peer: Option<&Peer>, share: f64, time: Duration, figures: &mut Figures) {
+    let Some(peer) = peer else {
+        figures.remark("node-problem-detector and its rules are not here (or not root): not measured beside it");
+        return;
+    };
+    match measure_peer(peer, time).await {
+        Ok(theirs) => {
+            figures.figure_without_goal("node_problem_detector_cpu", theirs, "of_a_core");
+            figures.figure_without_goal(
+                "kernel_log_cpu_ratio",
+                share / theirs,
+                "of_node-problem-detector's",
+            );
+        }
+        Err(error) => figures.not_measured("node_problem_detector_cpu", &error),
+    }
+}
+
 /// Runs in a separate mount namespace with the pipe mounted over the device, because the peer has a
 /// fixed path.
 async fn measure_peer(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
@@ -209,42 +220,20 @@ async fn measure_peer(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
         script,
         "sh",
     ]);
-    command
-        .arg(&path)
-        .arg(&peer.program)
-        .arg(&peer.rules)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut running = KillOnDrop(command.spawn().context("starting node-problem-detector")?);
-    let pid = running.0.id().cast_signed();
+    command.arg(&path).arg(&peer.program).arg(&peer.rules);
+    let mut running = Running::start(&mut command)?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let (share, _, _) = measure_cpu_share(pid, pipe, time, 0).await?;
-    if let Some(status) = running
-        .0
-        .try_wait()
-        .context("waiting for node-problem-detector")?
-    {
-        bail!("node-problem-detector has ended: {status}");
-    }
-    Ok(share)
+    let measured = measure_cpu_share(running.pid(), pipe, time, 0).await;
+    // Its end explains why nobody read the pipe.
+    running.must_run().context("node-problem-detector")?;
+    measured.map(|(share, ..)| share)
 }
 
-struct KillOnDrop(Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
-/// The writing end.
-struct Pipe(File);
+/// The writing end. It is open for reading too: the daemon opens and closes its end at any time.
+pub struct Pipe(File);
 
 impl Pipe {
-    fn make(path: &Path) -> anyhow::Result<Pipe> {
+    pub fn make(path: &Path) -> anyhow::Result<Pipe> {
         nix::unistd::mkfifo(
             path,
             nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR,
@@ -256,15 +245,18 @@ impl Pipe {
             .write(true)
             .open(path)
             .context("opening the pipe")?;
-        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_DIRECT))
-            .context("setting the pipe's packet mode")?;
+        fcntl(
+            &file,
+            FcntlArg::F_SETFL(OFlag::O_DIRECT | OFlag::O_NONBLOCK),
+        )
+        .context("setting the pipe's packet mode")?;
         fcntl(&file, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES)).context("making the pipe larger")?;
         Ok(Pipe(file))
     }
 
     /// Writes as fast as the records are read, or at a rate. Returns the duration.
-    fn feed(
-        mut self,
+    pub fn feed(
+        self,
         first: u64,
         records: u64,
         rate: Option<u64>,
@@ -278,24 +270,36 @@ impl Pipe {
                 std::thread::sleep(Duration::from_millis(1));
             }
             write_record(first + at, &mut record);
-            self.0
-                .write_all(record.as_bytes())
-                .context("writing into the pipe")?;
+            self.write(&record, READER_TIMEOUT)?;
         }
         Ok((self, started.elapsed()))
+    }
+
+    /// Waits while the pipe is full, at most for `patience`.
+    fn write(&self, record: &str, patience: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match (&self.0).write(record.as_bytes()) {
+                // A record is one packet, which is written whole or not at all.
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("writing into the pipe"),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                bail!("nobody has read the kernel log for {patience:?}");
+            }
+            let mut full = [PollFd::new(self.0.as_fd(), PollFlags::POLLOUT)];
+            let limit = PollTimeout::try_from(left).context("the time to wait for a reader")?;
+            poll(&mut full, limit).context("waiting for the pipe")?;
+        }
     }
 
     /// Waits until all records are read.
     async fn wait_drained(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + TIMEOUT;
-        let mut waiting = [nix::poll::PollFd::new(
-            std::os::fd::AsFd::as_fd(&self.0),
-            nix::poll::PollFlags::POLLIN,
-        )];
-        while nix::poll::poll(&mut waiting, nix::poll::PollTimeout::ZERO)
-            .context("looking into the pipe")?
-            > 0
-        {
+        let mut waiting = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        while poll(&mut waiting, PollTimeout::ZERO).context("looking into the pipe")? > 0 {
             if Instant::now() > deadline {
                 bail!("the log was not read within {TIMEOUT:?}");
             }
@@ -343,4 +347,53 @@ fn rss(pid: i32) -> anyhow::Result<f64> {
         .and_then(|process| process.status())
         .context("reading the daemon's /proc entry")?;
     Ok(status.vmrss.unwrap_or_default() as f64 / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_an_error() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let pipe = Pipe::make(&dir.path().join("pipe")).expect("a pipe");
+        let patience = Duration::from_millis(50);
+        let error = (0..1_000_000)
+            .find_map(|_| pipe.write("6,1,1,-;x\n", patience).err())
+            .expect("a pipe has room for a few hundred records");
+        assert_eq!(error.to_string(), "nobody has read the kernel log for 50ms");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_ends_in_the_middle_is_a_missing_figure() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("not root: left out");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let program = dir.path().join("peer");
+        // It reads for a moment, and is then killed.
+        let script = "#!/bin/sh\n(sleep 6; kill -9 $$) &\nexec cat /dev/kmsg >/dev/null\n";
+        std::fs::write(&program, script).expect("a script");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
+            .expect("its mode");
+        let peer = Peer {
+            program,
+            rules: dir.path().join("rules"),
+        };
+        let mut figures = Figures::default();
+        let time = Duration::from_secs(3);
+        let limit = Duration::from_secs(60);
+        let measured = compare_with_peer(Some(&peer), 0.01, time, &mut figures);
+        let ended = tokio::time::timeout(limit, measured).await;
+        assert!(ended.is_ok(), "it waits for ever");
+        assert_eq!(
+            figures.missing(),
+            [
+                "node_problem_detector_cpu: node-problem-detector: /usr/bin/unshare has ended: signal: 9 (SIGKILL)"
+            ]
+        );
+    }
 }

@@ -152,7 +152,7 @@ async fn measure_new_snapshots(
     Ok(())
 }
 
-const PLAIN: &str = "Accept: text/plain\r\n";
+pub const PLAIN: &str = "Accept: text/plain\r\n";
 const FORMATS: [(&str, &str); 4] = [
     ("openmetrics", "Accept: application/openmetrics-text\r\n"),
     ("text", PLAIN),
@@ -166,7 +166,13 @@ const FORMATS: [(&str, &str); 4] = [
     ),
 ];
 
-async fn scrape(socket: &Path, headers: &str) -> anyhow::Result<(Vec<u8>, Duration)> {
+pub async fn scrape(socket: &Path, headers: &str) -> anyhow::Result<(Vec<u8>, Duration)> {
+    tokio::time::timeout(TIMEOUT, scrape_without_limit(socket, headers))
+        .await
+        .with_context(|| format!("a scrape, for {TIMEOUT:?}"))?
+}
+
+async fn scrape_without_limit(socket: &Path, headers: &str) -> anyhow::Result<(Vec<u8>, Duration)> {
     let began = Instant::now();
     let mut stream = UnixStream::connect(socket)
         .await

@@ -3,20 +3,22 @@
 //! smartctl, if it is built: there a round is a scrape.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use diskvitals::api::wire;
 use procfs::process::Process;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::client::Inventory;
 use crate::daemon::{Daemon, Host, Program, check_snapshot};
 use crate::figures::{Figures, Goal};
 use crate::footprint::{cpu_time, process_tree};
+use crate::process::Running;
 use crate::smartctl::{Ata, Nvme, Scsi, Smartctl};
 use crate::tree::Plan;
 
@@ -112,12 +114,14 @@ pub async fn measure(
     smartctl.reset_behavior(hung).context("letting it answer")?;
 
     match peer {
-        Some(peer) => measure_exporter(peer, &smartctl, &devices, figures),
-        None => {
-            figures.remark("smartctl_exporter is not here: not measured beside it");
-            Ok(())
+        Some(peer) => {
+            if let Err(error) = measure_exporter(peer, &smartctl, &devices, figures).await {
+                figures.not_measured("smartctl_exporter", &error);
+            }
         }
+        None => figures.remark("smartctl_exporter is not here: not measured beside it"),
     }
+    Ok(())
 }
 
 /// Sets one answer for each drive of the recorded host. Returns smartctl's names of the drives.
@@ -146,10 +150,12 @@ pub fn set_responses(smartctl: &Smartctl) -> std::io::Result<Vec<String>> {
     Ok(devices)
 }
 
-type AnswerTime = (i64, i32);
+pub type AnswerTime = (i64, i32);
 
 /// The time of the last answer of each drive that has answered.
-async fn answer_times(inventory: &mut Inventory) -> anyhow::Result<BTreeMap<String, AnswerTime>> {
+pub async fn answer_times(
+    inventory: &mut Inventory,
+) -> anyhow::Result<BTreeMap<String, AnswerTime>> {
     let request = wire::ListDrivesRequest {
         page_size: 1000,
         page_token: String::new(),
@@ -166,7 +172,7 @@ async fn answer_times(inventory: &mut Inventory) -> anyhow::Result<BTreeMap<Stri
     Ok(answer.drives.into_iter().filter_map(moment).collect())
 }
 
-async fn wait(
+pub async fn wait(
     inventory: &mut Inventory,
     what: &str,
     holds: impl Fn(&BTreeMap<String, AnswerTime>) -> bool,
@@ -188,7 +194,7 @@ async fn wait(
 }
 
 /// Refreshes all drives and waits until `enough` of them have answered again.
-async fn measure_round(
+pub async fn measure_round(
     daemon: &Daemon,
     inventory: &mut Inventory,
     before: &BTreeMap<String, AnswerTime>,
@@ -239,21 +245,11 @@ fn peak_rss(pid: i32) -> anyhow::Result<f64> {
     Ok(status.vmhwm.unwrap_or_default() as f64 / 1024.0)
 }
 
-struct KillOnDrop(Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
-fn measure_exporter(
+async fn measure_exporter(
     peer: &Path,
     smartctl: &Smartctl,
     devices: &[String],
-    figures: &mut Figures,
+    figures: &Figures,
 ) -> anyhow::Result<()> {
     // The address uses a port that is free now.
     let address = TcpListener::bind("127.0.0.1:0")
@@ -268,49 +264,27 @@ fn measure_exporter(
             .iter()
             .map(|device| format!("--smartctl.device={device}")),
     );
-    let running = KillOnDrop(
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("starting smartctl_exporter")?,
-    );
-    let pid = running.0.id().cast_signed();
+    let mut running = Running::start(&mut command)?;
+    let pid = running.pid();
     let deadline = Instant::now() + TIMEOUT;
-    while TcpStream::connect(address).is_err() {
+    while !matches!(
+        tokio::time::timeout(TIMEOUT, TcpStream::connect(address)).await,
+        Ok(Ok(_))
+    ) {
+        running.must_run()?;
         if Instant::now() > deadline {
             bail!("smartctl_exporter does not listen within {TIMEOUT:?}");
         }
-        std::thread::sleep(Duration::from_millis(20));
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let scrape = |patience: Duration| -> anyhow::Result<Option<String>> {
-        let mut stream = TcpStream::connect(address).context("connecting to smartctl_exporter")?;
-        stream
-            .set_read_timeout(Some(patience))
-            .context("setting a time-out")?;
-        stream
-            .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
-            .context("asking smartctl_exporter")?;
-        let mut text = String::new();
-        match stream.read_to_string(&mut text) {
-            Ok(_) => Ok(Some(text)),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
-                ) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(error).context("reading from smartctl_exporter"),
-        }
-    };
     let (mut wall, before) = (Duration::ZERO, cpu_time(pid)?);
     for _ in 0..ROUNDS {
-        std::thread::sleep(ROUND_PAUSE);
+        tokio::time::sleep(ROUND_PAUSE).await;
+        running.must_run()?;
         let started = Instant::now();
-        let text = scrape(TIMEOUT)?.with_context(|| format!("no scrape within {TIMEOUT:?}"))?;
+        let text = scrape(address, TIMEOUT)
+            .await?
+            .with_context(|| format!("no scrape within {TIMEOUT:?}"))?;
         wall += started.elapsed();
         let temperatures = text
             .lines()
@@ -339,13 +313,13 @@ fn measure_exporter(
         "smartctl_exporter: up to {most} questions at a time"
     ));
 
-    std::thread::sleep(ROUND_PAUSE);
+    tokio::time::sleep(ROUND_PAUSE).await;
     let hung = devices.first().context("a drive")?;
     smartctl
         .set_behavior(hung, "hang")
         .context("letting a drive hang")?;
     let started = Instant::now();
-    match scrape(HUNG_DRIVE_TIMEOUT)? {
+    match scrape(address, HUNG_DRIVE_TIMEOUT).await? {
         Some(_) => figures.figure_without_goal(
             "smartctl_exporter_round_wall_one_hung",
             started.elapsed().as_secs_f64(),
@@ -367,6 +341,29 @@ fn measure_exporter(
         }
     }
     Ok(())
+}
+
+/// `None`: not within `patience`.
+async fn scrape(address: SocketAddr, patience: Duration) -> anyhow::Result<Option<String>> {
+    let scraped = async {
+        let mut stream = TcpStream::connect(address)
+            .await
+            .context("connecting to smartctl_exporter")?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+            .await
+            .context("asking smartctl_exporter")?;
+        let mut text = String::new();
+        stream
+            .read_to_string(&mut text)
+            .await
+            .context("reading from smartctl_exporter")?;
+        Ok(text)
+    };
+    tokio::time::timeout(patience, scraped)
+        .await
+        .ok()
+        .transpose()
 }
 
 /// The largest number of concurrent smartctl runs since it was created.

@@ -9,7 +9,7 @@
 //! In: a client's connection. Out: the same connection; bytes to the client are not parsed. The
 //! module does not depend on gRPC, CSI or the caller.
 
-mod frames;
+pub(crate) mod frames;
 
 use std::io;
 use std::mem::MaybeUninit;

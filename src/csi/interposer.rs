@@ -12,14 +12,14 @@
 
 mod body;
 mod daemon_notify;
-mod grpc;
+pub(crate) mod grpc;
 pub mod health_source;
 mod listing;
 mod local_replies;
-mod merge;
+pub(crate) mod merge;
 pub mod method;
 mod proxy;
-mod raw;
+pub(crate) mod raw;
 mod reply;
 mod status_limits;
 mod upstream;

@@ -12,7 +12,7 @@ mod device;
 mod error;
 mod format;
 mod image;
-mod lvm;
+pub(crate) mod lvm;
 mod mount_openers;
 mod mounts;
 mod ownership;

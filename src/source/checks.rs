@@ -15,7 +15,7 @@ mod backend;
 pub mod freezer;
 mod load;
 pub(crate) mod lvm;
-mod lvm_snapshot;
+pub(crate) mod lvm_snapshot;
 mod queue;
 mod reporting;
 pub mod runner;

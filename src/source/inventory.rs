@@ -16,7 +16,7 @@ pub(in crate::source) mod identity;
 mod nvme;
 mod swaps;
 pub(in crate::source) mod sysfs;
-mod udev_db;
+pub(crate) mod udev_db;
 
 use std::io;
 

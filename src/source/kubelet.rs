@@ -8,7 +8,7 @@
 //! Layouts: kubernetes/pkg/volume/csi (csi_attacher.go, csi_mounter.go, csi_block.go); staging
 //! moved from `pv/NAME` to `DRIVER/SHA256` in 1.24.
 
-mod records;
+pub(crate) mod records;
 mod scan;
 
 use std::convert::Infallible;

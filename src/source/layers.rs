@@ -4,7 +4,7 @@
 //! take locks that I/O can hold, and so can device-mapper. May not enter: whether a state is bad.
 
 mod md;
-mod status;
+pub(crate) mod status;
 
 use std::io;
 

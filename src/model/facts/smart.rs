@@ -13,10 +13,7 @@ use crate::model::facts::{Facts, KnownDrive, Urgency};
 use crate::model::finding::Subject;
 use crate::model::ids::DriveId;
 use crate::model::path::HostPath;
-use crate::model::smart::history::{Metric, Series, SmartHistory};
-use crate::model::smart::report::{
-    Body, InformationalException, SelfTests, SmartReport, WhenFailed,
-};
+use crate::model::smart::history::SmartHistory;
 use crate::model::smart::{SelfTestKind, SmartOutput, SmartResponse};
 use crate::model::source_update::{SmartTarget, SourceStatus, StuckSmartctl};
 
@@ -124,25 +121,10 @@ impl SmartFacts {
         fn outcome(smart: &SmartFacts) -> Option<&SmartOutcome> {
             smart.outcome.as_ref().map(|(_, outcome)| outcome)
         }
-        fn figures(smart: &SmartFacts) -> impl Iterator<Item = (&Metric, Option<u64>)> {
-            let last = |series: &Series| series.points.last().map(|point| point.value);
-            let series = smart.history.series.iter();
-            series
-                .filter(|(metric, _)| !matches!(metric, Metric::Temperature | Metric::PowerOnHours))
-                .map(move |(metric, series)| (metric, last(series)))
-        }
-        fn warnings(smart: &SmartFacts) -> Option<DriveWarnings<'_>> {
-            smart
-                .history
-                .last
-                .as_ref()
-                .map(|(_, last)| last.as_ref().into())
-        }
         outcome(self) != outcome(new)
             || self.stuck != new.stuck
             || self.self_test != new.self_test
-            || !figures(self).eq(figures(new))
-            || warnings(self) != warnings(new)
+            || self.history.has_changed(&new.history)
     }
 
     pub(super) fn apply_response(&mut self, response: SmartResponse, at: Timestamp) -> Urgency {
@@ -189,40 +171,6 @@ impl SmartFacts {
             self.outcome = Some((stuck.since, SmartOutcome::TimedOut { why }));
         }
         self.stuck = stuck;
-    }
-}
-
-/// The warnings of a report, besides the values that have a history.
-#[derive(PartialEq)]
-struct DriveWarnings<'a> {
-    passed: Option<bool>,
-    self_tests: &'a SelfTests,
-    failed_attributes: Vec<(u8, WhenFailed)>,
-    critical_warning: Option<u8>,
-    exception: Option<&'a InformationalException>,
-}
-
-impl<'a> From<&'a SmartReport> for DriveWarnings<'a> {
-    fn from(report: &'a SmartReport) -> Self {
-        let mut warnings = DriveWarnings {
-            passed: report.passed,
-            self_tests: &report.self_tests,
-            failed_attributes: Vec::new(),
-            critical_warning: None,
-            exception: None,
-        };
-        match &report.body {
-            Body::Ata(ata) => {
-                let attributes = ata.attributes.iter();
-                warnings.failed_attributes = attributes
-                    .map(|attribute| (attribute.id, attribute.when_failed))
-                    .collect();
-            }
-            Body::Nvme(nvme) => warnings.critical_warning = nvme.critical_warning,
-            Body::Scsi(scsi) => warnings.exception = scsi.exception.as_ref(),
-            Body::None => {}
-        }
-        warnings
     }
 }
 

@@ -16,7 +16,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::smart::report::{Identity, SmartReport};
+use crate::model::smart::report::{
+    Body, Identity, InformationalException, SelfTests, SmartReport, WhenFailed,
+};
 
 pub(crate) use metric_values::metric_values;
 pub(super) use metric_values::{
@@ -151,6 +153,33 @@ impl SmartHistory {
         self.last = Some((at, merged));
     }
 
+    /// Whether `new` differs in more than the times, temperature, hours and amount of I/O, which
+    /// always change.
+    pub(crate) fn has_changed(&self, new: &SmartHistory) -> bool {
+        fn figures(history: &SmartHistory) -> impl Iterator<Item = (&Metric, Option<u64>)> {
+            let last = |series: &Series| series.points.last().map(|point| point.value);
+            let series = history.series.iter();
+            series
+                .filter(|(metric, _)| !matches!(metric, Metric::Temperature | Metric::PowerOnHours))
+                .map(move |(metric, series)| (metric, last(series)))
+        }
+        fn warnings(history: &SmartHistory) -> Option<DriveWarnings<'_>> {
+            history.last.as_ref().map(|(_, last)| last.as_ref().into())
+        }
+        !figures(self).eq(figures(new)) || warnings(self) != warnings(new)
+    }
+
+    /// Whether a crash may not lose `new`, when the store has this history.
+    pub(crate) fn must_be_stored(&self, new: &SmartHistory) -> bool {
+        fn identity(history: &SmartHistory) -> Option<([u32; 2], &Identity)> {
+            let (_, last) = history.last.as_ref()?;
+            Some((last.smartctl, &last.identity))
+        }
+        self.has_changed(new)
+            || self.asleep_since != new.asleep_since
+            || identity(self) != identity(new)
+    }
+
     /// Inserts the history from the store before the readings since the start: the store may be
     /// slower than a drive.
     pub(crate) fn prepend(&mut self, older: SmartHistory) {
@@ -192,6 +221,40 @@ impl SmartHistory {
             }
             self.last = Some((at, last));
         }
+    }
+}
+
+/// The warnings of a report, besides the values that have a history.
+#[derive(PartialEq)]
+struct DriveWarnings<'a> {
+    passed: Option<bool>,
+    self_tests: &'a SelfTests,
+    failed_attributes: Vec<(u8, WhenFailed)>,
+    critical_warning: Option<u8>,
+    exception: Option<&'a InformationalException>,
+}
+
+impl<'a> From<&'a SmartReport> for DriveWarnings<'a> {
+    fn from(report: &'a SmartReport) -> Self {
+        let mut warnings = DriveWarnings {
+            passed: report.passed,
+            self_tests: &report.self_tests,
+            failed_attributes: Vec::new(),
+            critical_warning: None,
+            exception: None,
+        };
+        match &report.body {
+            Body::Ata(ata) => {
+                let attributes = ata.attributes.iter();
+                warnings.failed_attributes = attributes
+                    .map(|attribute| (attribute.id, attribute.when_failed))
+                    .collect();
+            }
+            Body::Nvme(nvme) => warnings.critical_warning = nvme.critical_warning,
+            Body::Scsi(scsi) => warnings.exception = scsi.exception.as_ref(),
+            Body::None => {}
+        }
+        warnings
     }
 }
 

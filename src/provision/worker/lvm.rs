@@ -69,7 +69,7 @@ fn parse_rows<T: DeserializeOwned>(text: &str) -> Option<impl Iterator<Item = T>
 
 /// The state of a logical volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct LvState {
+pub(crate) struct LvState {
     name: String,
     size: u64,
     tags: Vec<String>,
@@ -180,7 +180,7 @@ fn require_space(group: &str, bytes: u64) -> Result<(), StepWorkerError> {
     )))
 }
 
-fn parse_capacity(text: &str) -> Option<PoolCapacity> {
+pub(crate) fn parse_capacity(text: &str) -> Option<PoolCapacity> {
     let rows: Vec<GroupRow> = parse_rows(text)?.collect();
     let row = rows.first()?;
     let bytes = |text: &str| text.trim().parse::<u64>().ok();
@@ -200,7 +200,7 @@ fn list_volumes(group: &str) -> Result<Vec<LvState>, StepWorkerError> {
 }
 
 /// None if any row cannot be parsed, because an omitted volume would count as absent.
-fn parse_volumes(text: &str) -> Option<Vec<LvState>> {
+pub(crate) fn parse_volumes(text: &str) -> Option<Vec<LvState>> {
     let parse = |row: VolumeRow| {
         let number = |text: &str| text.trim().parse::<u32>().ok();
         let dev = number(&row.lv_kernel_major)

@@ -5,7 +5,7 @@
 //! every path; one that a killed daemon left is found by its name and tag. Never for btrfs: the
 //! kernel would treat the snapshot as another device of the filesystem.
 
-mod lvs;
+pub(crate) mod lvs;
 
 use std::path::Path;
 use std::time::Duration;

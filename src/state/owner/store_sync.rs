@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::model;
@@ -19,12 +18,16 @@ use crate::model::ledger::Ledger;
 use crate::model::snapshot::StoreStatus;
 use crate::state::store::{RowChanges, Store, WriteAck, WriteBatch};
 
-/// Interval of writing times when nothing else has changed.
-const TIMESTAMP_WRITE_INTERVAL: Duration = Duration::from_secs(600);
+/// Interval of writing when something was last seen, in one transaction. After a crash these times are
+/// older; at the end of the daemon everything is written.
+const TIMESTAMP_WRITE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+/// The same for histories of which nothing has changed that decides a verdict: temperatures, hours,
+/// free space. They are large: written after each reading, they would wear out the disk.
+const HISTORY_WRITE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Interval of writing during a flood of errors; newer errors would be read again after a crash.
 const ERROR_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// Records without errors are cheap to read again.
-const PROGRESS_WRITE_INTERVAL: Duration = Duration::from_secs(60);
+const PROGRESS_WRITE_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Debug)]
 pub(crate) struct StoreSync {
@@ -47,6 +50,8 @@ pub(crate) struct StoreSync {
     volumes_revision: Option<u64>,
     /// The boot for which volumes are stored.
     pub boot: Option<String>,
+    timestamps_written_at: Instant,
+    histories_written_at: Instant,
     /// When the errors of the kernel log were last written.
     errors_written_at: Instant,
     /// Newer errors exist; they are written from this time on.
@@ -73,6 +78,8 @@ impl StoreSync {
             checks: BTreeMap::new(),
             volumes_revision: None,
             boot: None,
+            timestamps_written_at: Instant::now(),
+            histories_written_at: Instant::now(),
             errors_written_at: Instant::now(),
             errors_due: None,
             pending_acks: Vec::new(),
@@ -105,19 +112,19 @@ impl StoreSync {
         self.is_open = false;
     }
 
-    /// Sends the differences to the store. `times`: include rows of which only times have changed.
+    /// Sends the differences to the store. `all`: also those that can wait.
     pub(crate) fn write(
         &mut self,
         facts: &Facts,
         ledger: &Ledger,
-        times: bool,
+        all: bool,
         stored: Vec<WriteAck>,
     ) {
         self.pending_acks.extend(stored);
         if !self.is_open {
             return;
         }
-        let write = self.diff(facts, ledger, times);
+        let write = self.diff(facts, ledger, all);
         if write.is_empty() && self.pending_acks.is_empty() {
             return;
         }
@@ -141,7 +148,14 @@ impl StoreSync {
         self.store.close(limit).await
     }
 
-    fn diff(&mut self, facts: &Facts, ledger: &Ledger, times: bool) -> WriteBatch {
+    fn diff(&mut self, facts: &Facts, ledger: &Ledger, all: bool) -> WriteBatch {
+        let all = all || self.needs_full_write;
+        let histories = is_due(&mut self.histories_written_at, HISTORY_WRITE_INTERVAL, all);
+        let times = is_due(
+            &mut self.timestamps_written_at,
+            TIMESTAMP_WRITE_INTERVAL,
+            all || histories,
+        );
         if self.needs_full_write {
             self.drives.clear();
             self.findings.clear();
@@ -168,7 +182,9 @@ impl StoreSync {
                 !finding_differs(old, new, times)
             }),
             counters: diff_rows(&mut self.counters, facts.counters.iter(), Arc::ptr_eq),
-            space: diff_rows(&mut self.space, facts.space.iter(), Arc::ptr_eq),
+            space: diff_rows(&mut self.space, facts.space.iter(), |old, new| {
+                !histories || Arc::ptr_eq(old, new)
+            }),
             checks: diff_rows(
                 &mut self.checks,
                 facts.checks.all().iter(),
@@ -177,7 +193,9 @@ impl StoreSync {
             ..WriteBatch::default()
         };
         let smart = facts.smart.iter().map(|(id, smart)| (id, &smart.history));
-        write.smart = diff_rows(&mut self.smart, smart, Arc::ptr_eq);
+        write.smart = diff_rows(&mut self.smart, smart, |old, new| {
+            Arc::ptr_eq(old, new) || !histories && !old.must_be_stored(new)
+        });
         self.diff_kernel_log(&mut write, &facts.kernel, times);
         self.diff_volumes(&mut write, facts);
         write
@@ -219,6 +237,15 @@ impl StoreSync {
         write.progress = Some(kernel.progress.clone());
         self.progress = write.progress.clone();
     }
+}
+
+/// Whether to write now what is written at this interval.
+fn is_due(written_at: &mut Instant, interval: Duration, all: bool) -> bool {
+    let due = all || written_at.elapsed() >= interval;
+    if due {
+        *written_at = Instant::now();
+    }
+    due
 }
 
 /// Both sides are sorted, so no look-up is needed: this runs at each publication.
@@ -295,7 +322,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
         last_use,
         failed,
     } = old;
-    timestamp_differs(*last_seen, new.last_seen, times)
+    times && *last_seen != new.last_seen
         || (first_seen, missing_since, abnormal_state_since, in_use)
             != (
                 &new.first_seen,
@@ -312,16 +339,97 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
 fn finding_differs(old: &Arc<Finding>, new: &Arc<Finding>, times: bool) -> bool {
     let last_seen = new.last_seen;
     !Arc::ptr_eq(old, new)
-        && (timestamp_differs(old.last_seen, last_seen, times)
+        && (times && old.last_seen != last_seen
             || Finding {
                 last_seen,
                 ..(**old).clone()
             } != **new)
 }
 
-fn timestamp_differs(old: Timestamp, new: Timestamp, times: bool) -> bool {
-    old != new
-        && (times
-            || Duration::try_from(new.duration_since(old))
-                .is_ok_and(|lag| lag >= TIMESTAMP_WRITE_INTERVAL))
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::Receiver;
+
+    use super::*;
+    use crate::model::fixture::TestHost;
+    use crate::model::smart::SmartResponse;
+    use crate::model::smart::fixture::disk;
+    use crate::model::smart::report::SmartReport;
+    use crate::model::source_update::SourceUpdate;
+    use crate::state::store::WriteRequest;
+
+    struct Stored {
+        sync: StoreSync,
+        ops: Receiver<WriteRequest>,
+        host: TestHost,
+        ledger: Ledger,
+    }
+
+    impl Stored {
+        /// A disk that has answered once, and all of it is stored.
+        fn new() -> Stored {
+            let (store, ops, ..) = Store::fake();
+            let mut stored = Stored {
+                sync: StoreSync::new(store),
+                ops,
+                host: TestHost::default().disk("sda", "8:0", "S1"),
+                ledger: Ledger::default(),
+            };
+            stored.host.scan(0);
+            stored.answer(disk(), 1);
+            stored.sync.mark_open();
+            assert!(stored.write().is_some_and(|write| write.is_complete));
+            stored
+        }
+
+        fn answer(&mut self, report: SmartReport, seconds: i64) {
+            let facts = &self.host.facts;
+            let drive = facts.drives.keys().next().expect("a drive").clone();
+            let update = SourceUpdate::Smart {
+                drive,
+                at: crate::model::fixture::at(seconds),
+                response: Box::new(SmartResponse::Report(Box::new(report))),
+                duration: Duration::ZERO,
+            };
+            self.host.apply(update, seconds);
+        }
+
+        fn write(&mut self) -> Option<WriteBatch> {
+            self.sync
+                .write(&self.host.facts, &self.ledger, false, Vec::new());
+            self.ops.try_recv().ok().map(|op| op.write)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn times_and_histories_are_written_rarely_and_what_decides_a_verdict_at_once() {
+        let mut stored = Stored::new();
+        for round in 1..=30 {
+            tokio::time::advance(Duration::from_secs(600)).await;
+            stored.host.scan(round * 600);
+            stored.answer(disk().celsius(30 + round % 5, None), round * 600);
+            assert!(stored.write().is_none(), "round {round}");
+        }
+        stored.answer(disk().raw(197, "8"), 18_001);
+        let write = stored.write().expect("pending sectors");
+        assert_eq!(
+            (write.smart.upserted.len(), write.drives.upserted.len()),
+            (1, 0)
+        );
+
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        stored.host.scan(21_600);
+        stored.answer(disk().raw(197, "8").celsius(40, None), 21_600);
+        let write = stored.write().expect("six hours have passed");
+        assert_eq!(
+            (write.smart.upserted.len(), write.drives.upserted.len()),
+            (0, 1)
+        );
+        assert!(!write.is_complete && stored.write().is_none());
+
+        tokio::time::advance(Duration::from_secs(18 * 3600)).await;
+        let write = stored.write().expect("a day has passed");
+        assert_eq!(write.smart.upserted.len(), 1);
+        assert!(stored.write().is_none());
+    }
 }

@@ -63,7 +63,7 @@ pub(crate) enum PlanError {
 /// One line of `lvs --reportformat json --units b --nosuffix`; all its values are text.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct LvsRow {
+pub(crate) struct LvsRow {
     pub vg_name: String,
     pub lv_name: String,
     pub lv_size: String,
@@ -85,7 +85,7 @@ impl LvsRow {
         self.lv_name.starts_with(PREFIX) && self.lv_tags.split(',').any(|tag| tag == TAG)
     }
 
-    pub(super) fn dev(&self) -> Option<DevNo> {
+    pub(crate) fn dev(&self) -> Option<DevNo> {
         Some(DevNo::new(
             self.lv_kernel_major.parse().ok()?,
             self.lv_kernel_minor.parse().ok()?,
@@ -95,13 +95,13 @@ impl LvsRow {
 
 /// The kind of snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum SnapshotPlan {
+pub(crate) enum SnapshotPlan {
     Thin,
     /// With this many bytes of space for changes.
     Classic(u64),
 }
 
-fn parse_lvs(text: &[u8]) -> Result<Vec<LvsRow>, LvmError> {
+pub(crate) fn parse_lvs(text: &[u8]) -> Result<Vec<LvsRow>, LvmError> {
     #[derive(Deserialize)]
     struct LvsOutput {
         report: Vec<LvsReport>,
@@ -115,7 +115,7 @@ fn parse_lvs(text: &[u8]) -> Result<Vec<LvsRow>, LvmError> {
     Ok(output.report.into_iter().flat_map(|part| part.lv).collect())
 }
 
-pub(super) fn plan(volumes: &[LvsRow], name: &str) -> Result<SnapshotPlan, PlanError> {
+pub(crate) fn plan(volumes: &[LvsRow], name: &str) -> Result<SnapshotPlan, PlanError> {
     let volume = volumes
         .iter()
         .find(|volume| volume.lv_name == name)
