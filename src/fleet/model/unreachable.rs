@@ -84,7 +84,7 @@ pub(crate) struct Memory {
 /// Driver and node.
 type Key = (String, String);
 
-/// The driver of a taint whose memory is lost.
+/// The driver of a taint whose memory is lost and whose value names none.
 const SOME_DRIVER: &str = "";
 
 /// One driver that some node does not reach.
@@ -264,8 +264,12 @@ impl Memory {
                 let key = (driver.to_owned(), name.clone());
                 self.pairs.entry(key).or_default();
             }
-            if situation.value(name).is_some() && self.granted(name).is_empty() {
-                let key = (SOME_DRIVER.to_owned(), name.clone());
+            if let Some(value) = situation.value(name)
+                && self.granted(name).is_empty()
+            {
+                let is_known = situation.has_driver(name, value);
+                let driver = if is_known { value } else { SOME_DRIVER };
+                let key = (driver.to_owned(), name.clone());
                 let pair = self.pairs.entry(key).or_default();
                 (pair.is_granted, pair.node) = (true, identity(node));
             }

@@ -390,6 +390,26 @@ fn a_controller_that_starts_anew_keeps_a_taint_until_the_node_is_good() {
 }
 
 #[test]
+fn after_a_restart_another_driver_does_not_stand_for_that_of_the_taint() {
+    let mut world = World::new(3);
+    world.says("n00", Some(&["d"]));
+    world.pass(HOLD);
+    world.decide();
+    world.memory = Memory::default();
+    // No volume of d is left, and e answers.
+    world.writes("n00", Some(vec![]), &["e"]);
+    world.pass(GOOD);
+    assert_eq!(world.tainted(), [("n00", "d")].into());
+    world
+        .node("n00")
+        .taints
+        .insert(KEY.into(), "several".into());
+    world.memory = Memory::default();
+    world.pass(GOOD);
+    assert_eq!(world.tainted(), BTreeMap::new());
+}
+
+#[test]
 fn no_pod_moves_from_a_cordoned_node() {
     let mut world = World::new(3);
     world.says("n00", Some(&["d"]));
