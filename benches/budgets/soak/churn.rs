@@ -302,7 +302,7 @@ impl Kernel {
         } else if cycle % 4 == 1 {
             disk.detach()?;
             counts.add(What::Unplug, 1);
-        } else if cycle % 8 == 0 {
+        } else if cycle.is_multiple_of(8) {
             self.check(&top)?;
             counts.add(What::Check, 1);
         }

@@ -25,8 +25,11 @@ pub struct Sample {
     pub scrape_ms: f64,
 }
 
+/// A name and its value in a sample.
+type Column = (&'static str, fn(&Sample) -> f64);
+
 /// The columns after the time, as in the CSV and in the picture.
-pub const COLUMNS: [(&str, fn(&Sample) -> f64); 8] = [
+pub const COLUMNS: [Column; 8] = [
     ("resident_mib", |sample| sample.resident_mib),
     ("anonymous_mib", |sample| sample.anonymous_mib),
     ("descriptors", |sample| sample.descriptors),
