@@ -64,6 +64,19 @@ impl fmt::Display for Opener {
     }
 }
 
+impl OpenKind {
+    /// As the process names it.
+    pub(crate) fn path(&self) -> &HostPath {
+        match self {
+            OpenKind::OpenFile(path)
+            | OpenKind::WorkingDirectory(path)
+            | OpenKind::Executable(path)
+            | OpenKind::MemoryMap(path)
+            | OpenKind::MountedElsewhere(path) => path,
+        }
+    }
+}
+
 /// The first use that is found for each process, sorted by process id; `MAX_OPENERS` at most. May
 /// take long: it reads /proc of all processes.
 pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {

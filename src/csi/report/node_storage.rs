@@ -539,7 +539,7 @@ fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-fn truncated(text: &str, len: usize) -> String {
+pub(crate) fn truncated(text: &str, len: usize) -> String {
     text[..text.floor_char_boundary(len)].to_owned()
 }
 

@@ -109,11 +109,12 @@ fn add_openers(root: &HostRoot, host: &[Mount], pods: &BTreeSet<&str>, found: &m
             node: None,
         };
         for opener in find_openers(root, &what) {
-            // Found above, if they hold it.
-            if matches!(opener.kind, OpenKind::MountedElsewhere(_)) {
-                continue;
+            // In another namespace, other directories of the same filesystem count as well. Mounts
+            // there were found above.
+            let is_there = opener.kind.path().to_string().contains(uid);
+            if is_there && !matches!(opener.kind, OpenKind::MountedElsewhere(_)) {
+                found.add(uid, HoldKind::Opener, opener.to_string());
             }
-            found.add(uid, HoldKind::Opener, opener.to_string());
         }
     }
 }
@@ -124,6 +125,9 @@ struct Holds(Vec<PodHold>);
 impl Holds {
     fn add(&mut self, uid: &str, kind: HoldKind, detail: String) {
         let same = |hold: &&PodHold| hold.pod_uid == uid && hold.kind == kind;
+        if self.0.iter().filter(same).any(|hold| hold.detail == detail) {
+            return;
+        }
         // Each mount counts: it is compared with the attachments.
         if kind == HoldKind::Mount || self.0.iter().filter(same).count() < MAX_NAMED {
             self.0.push(PodHold {

@@ -98,7 +98,10 @@ fn a_pod_that_the_kubelet_has_again_keeps_the_node_unclean_and_is_named() {
     scene.quarantine(&json!({"id": "q-1", "podUIDs": [uid, "gone"]}));
     scene.until_clean_is(["False", "InUse", "q-1"]);
     let status = scene.server.storage().expect("there").to_string();
-    assert!(status.contains(&format!("pod {uid}: ")), "{status}");
+    assert!(
+        status.contains(&format!("/pods/{uid}/volumes/")),
+        "{status}"
+    );
     assert!(status.contains("wait for the kubelet"), "{status}");
 }
 

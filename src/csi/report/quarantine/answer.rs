@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::api::wire;
 use crate::api::wire::pod_cleaning::State;
 use crate::cluster::node_storage::{CleanReason, Quarantine};
-use crate::model::assess::truncate;
+use crate::csi::report::node_storage::truncated;
 
 /// Beyond this length further pods are counted only.
 const MAX_REASONS_LEN: usize = 800;
@@ -87,7 +87,7 @@ pub(crate) fn answer(quarantine: &Quarantine, cleaning: wire::StaleCleaning) -> 
 
 /// What is left of each pod, as far as it fits.
 fn all_of(first: &str, others: &[(CleanReason, String)]) -> String {
-    let mut message = truncate(first, MAX_REASONS_LEN);
+    let mut message = truncated(first, MAX_REASONS_LEN);
     for (at, (reason, why)) in others.iter().enumerate() {
         let next = format!("; {}: {why}", reason.name());
         if message.len() + next.len() > MAX_REASONS_LEN {

@@ -114,6 +114,11 @@ fn who_uses_a_mount_that_no_container_has_any_more_is_named() {
     let folder = proc.0.path().join("proc/900/cwd");
     std::os::unix::fs::symlink(volume(), folder).expect("a link");
     let works = format!("900 (bash) works in {}", volume());
+    // In a container, on the same filesystem.
+    let other = line(9, "8:1", "/state", "/state", "ext4");
+    proc.process(902, "daemon", "/", "mnt:[2]", &other);
+    let folder = proc.0.path().join("proc/902/cwd");
+    std::os::unix::fs::symlink("/state", folder).expect("a link");
     let expected = [(HoldKind::Mount, volume()), (HoldKind::Opener, works)];
     assert_eq!(proc.holds(), expected);
     // While a container runs, it is the container that is to end.
