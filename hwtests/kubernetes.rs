@@ -19,6 +19,8 @@ mod cluster;
 mod controller;
 #[path = "kubernetes/cordon.rs"]
 mod cordon;
+#[path = "kubernetes/cut_off.rs"]
+mod cut_off;
 #[path = "kubernetes/fake_disks.rs"]
 mod fake_disks;
 #[path = "kubernetes/fixture.rs"]

@@ -62,6 +62,12 @@ impl OtherNode {
         self.lab("enter", command)
     }
 
+    /// Mounts there what is mounted here.
+    pub fn lend_mount(&self, here: &Path, there: &Path) {
+        let (here, there) = (here.to_string_lossy(), there.to_string_lossy());
+        self.lab("lend", &[&here, &there]);
+    }
+
     /// Its sysfs does not list these block devices.
     pub fn hide(&self, devices: &[&str]) {
         self.lab("hide", devices);
