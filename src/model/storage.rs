@@ -170,6 +170,11 @@ pub(crate) fn faults(
     }
 }
 
+/// Whether a volume of the driver on the network answers; None if there is none, or nothing is known.
+pub(crate) fn is_network_reached(snapshot: &Snapshot, driver: &str) -> Option<bool> {
+    RemoteVolumes::of(snapshot, driver).is_reached()
+}
+
 fn name(drive: &Drive) -> String {
     format!("{} ({})", drive.facts.name, drive.facts.id)
 }

@@ -160,8 +160,14 @@ impl wire::storage_server::Storage for StorageService {
     ) -> Result<Response<wire::StorageHealth>, Status> {
         let driver = &request.get_ref().driver;
         required("driver", driver, MAX_DRIVER)?;
-        let faults = storage::faults(&self.handle.snapshot(), driver)
-            .map_err(|why| unavailable(why.to_string()))?;
+        let snapshot = self.handle.snapshot();
+        let faults =
+            storage::faults(&snapshot, driver).map_err(|why| unavailable(why.to_string()))?;
+        let network = match storage::is_network_reached(&snapshot, driver) {
+            None => wire::NetworkStorage::Unspecified,
+            Some(true) => wire::NetworkStorage::Reached,
+            Some(false) => wire::NetworkStorage::CutOff,
+        };
         let fault = |fault: storage::StorageFault| wire::StorageFault {
             unreachable: fault.unreachable,
             reason: fault.reason.name().to_owned(),
@@ -170,6 +176,7 @@ impl wire::storage_server::Storage for StorageService {
         };
         Ok(Response::new(wire::StorageHealth {
             faults: faults.into_iter().map(fault).collect(),
+            network: network.into(),
         }))
     }
 

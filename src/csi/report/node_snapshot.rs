@@ -137,12 +137,12 @@ pub(crate) struct NodeSnapshot {
     pub driver_storage: BTreeMap<String, DriverStorage>,
 }
 
-/// Whether the storage of a CSI driver can be reached from this node.
+/// Whether the storage of a CSI driver on the network can be reached from this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DriverStorage {
     Reachable,
-    /// The node's own drives are gone: that is no question of its way to the storage.
-    DrivesGone,
+    /// No volume of it on the network shows whether it can be: there is none, or none is known.
+    Unproven,
     Unreachable {
         reason: String,
         message: String,
@@ -152,14 +152,16 @@ pub(crate) enum DriverStorage {
 
 impl DriverStorage {
     pub(crate) fn from_wire(health: &wire::StorageHealth) -> DriverStorage {
-        let mut unreachable = health.faults.iter().filter(|fault| fault.unreachable);
-        match unreachable.clone().find(|fault| fault.remote) {
-            Some(fault) => DriverStorage::Unreachable {
+        let mut remote = health.faults.iter().filter(|fault| fault.remote);
+        match (health.network(), remote.next()) {
+            (wire::NetworkStorage::Reached, _) => DriverStorage::Reachable,
+            (wire::NetworkStorage::CutOff, Some(fault)) => DriverStorage::Unreachable {
                 reason: fault.reason.clone(),
                 message: fault.message.clone(),
             },
-            None if unreachable.next().is_some() => DriverStorage::DrivesGone,
-            None => DriverStorage::Reachable,
+            (wire::NetworkStorage::CutOff | wire::NetworkStorage::Unspecified, _) => {
+                DriverStorage::Unproven
+            }
         }
     }
 }

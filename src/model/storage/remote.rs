@@ -47,6 +47,13 @@ impl RemoteVolumes {
         self.answering == 0
     }
 
+    pub(super) fn is_reached(&self) -> Option<bool> {
+        match (self.answering, self.cut_off.len()) {
+            (0, 0) => None,
+            (answering, _) => Some(answering > 0),
+        }
+    }
+
     /// `no_local_drive`: the driver has no drive of this node that is present.
     pub(super) fn fault(&self, no_local_drive: bool) -> Option<StorageFault> {
         let (reason, first) = self.cut_off.first()?;

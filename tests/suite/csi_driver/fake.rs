@@ -462,6 +462,7 @@ impl Storage for Service {
         self.answer(|state| {
             Ok(wire::StorageHealth {
                 faults: state.faults.clone(),
+                ..wire::StorageHealth::default()
             })
         })
         .await

@@ -1,13 +1,13 @@
 //! Which CSI drivers' storage can be reached from the node.
 //!
-//! In: the health of the storage below each driver's volumes, and what was written last. Out: the
-//! drivers that cannot be reached, and those that can. What is not known is listed as unknown. A
-//! driver counts as reached only by a volume of known health.
+//! In: what the daemon says of each driver's storage on the network, and what was written last. Out:
+//! the drivers that cannot be reached, and those that can: one of their volumes answers. What is not
+//! known is listed as unknown.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::cluster::node_storage::{MAX_DRIVER_NAME_LEN, MAX_MESSAGE_LEN, UnreachableDriver};
-use crate::csi::report::node_snapshot::{DriverStorage, Health, NodeSnapshot};
+use crate::csi::report::node_snapshot::{DriverStorage, NodeSnapshot};
 use crate::csi::report::node_storage::{Context, number, truncated};
 
 const STORAGE_UNKNOWN: &str = "StorageUnknown";
@@ -42,12 +42,8 @@ pub(super) fn unreachable_drivers(
 
 pub(super) fn reached_drivers(snapshot: &NodeSnapshot) -> Vec<String> {
     let drivers = snapshot.driver_storage.iter();
-    let is_reached = |driver: &str| {
-        let mut volumes = snapshot.volumes.values();
-        volumes.any(|it| it.identity.driver == driver && it.health != Health::Unknown)
-    };
     drivers
-        .filter(|(driver, storage)| **storage == DriverStorage::Reachable && is_reached(driver))
+        .filter(|(_, storage)| **storage == DriverStorage::Reachable)
         .map(|(driver, _)| truncated(driver, MAX_DRIVER_NAME_LEN))
         .collect()
 }
@@ -58,7 +54,7 @@ fn entry(
     snapshot: &NodeSnapshot,
 ) -> Option<UnreachableDriver> {
     let (unknown, reason, message) = match storage {
-        DriverStorage::Reachable | DriverStorage::DrivesGone => return None,
+        DriverStorage::Reachable | DriverStorage::Unproven => return None,
         DriverStorage::Unreachable { reason, message } => (false, reason.as_str(), message),
         DriverStorage::Unknown(why) => (true, STORAGE_UNKNOWN, why),
     };
@@ -170,39 +166,42 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_reached_by_a_volume_of_known_health_only() {
-        let mut node = node(Some(DriverStorage::Reachable));
-        assert_eq!(reached_drivers(&node), ["d"]);
-        node.volumes.get_mut("v1").expect("there").health = Health::Unknown;
-        assert_eq!(reached_drivers(&node), Vec::<String>::new());
-        for storage in [gone(), unknown()].into_iter().flatten() {
-            assert_eq!(
-                reached_drivers(&super::tests::node(Some(storage))),
-                Vec::<String>::new()
-            );
+    fn a_driver_is_reached_by_proof_only() {
+        let reached = |storage| reached_drivers(&node(storage));
+        assert_eq!(reached(Some(DriverStorage::Reachable)), ["d"]);
+        for storage in [gone(), unknown(), Some(DriverStorage::Unproven), None] {
+            assert_eq!(reached(storage), Vec::<String>::new());
         }
-        assert_eq!(
-            reached_drivers(&super::tests::node(None)),
-            Vec::<String>::new()
-        );
+        assert_eq!(entries(Some(DriverStorage::Unproven), &[], 100), []);
     }
 
     #[test]
-    fn drives_of_the_node_that_are_gone_are_no_storage_on_the_network() {
-        let of = |unreachable, remote| {
-            let fault = crate::api::wire::StorageFault {
+    fn volumes_on_the_network_count_whatever_the_drives_of_the_node_are() {
+        use crate::api::wire::{NetworkStorage, StorageFault, StorageHealth};
+        let of = |network: NetworkStorage, unreachable, remote| {
+            let fault = StorageFault {
                 unreachable,
                 remote,
                 reason: "R".into(),
                 message: "m".into(),
             };
-            DriverStorage::from_wire(&crate::api::wire::StorageHealth {
+            DriverStorage::from_wire(&StorageHealth {
                 faults: vec![fault],
+                network: network.into(),
             })
         };
-        assert_eq!(of(true, false), DriverStorage::DrivesGone);
-        assert_eq!(of(false, true), DriverStorage::Reachable);
-        assert!(matches!(of(true, true), DriverStorage::Unreachable { .. }));
+        let cut_off = DriverStorage::Unreachable {
+            reason: "R".into(),
+            message: "m".into(),
+        };
+        for unreachable in [true, false] {
+            assert_eq!(of(NetworkStorage::CutOff, unreachable, true), cut_off);
+            // Only drives of the node: they are no question of its way to the storage.
+            let own = of(NetworkStorage::Unspecified, unreachable, false);
+            assert_eq!(own, DriverStorage::Unproven);
+        }
+        let some = of(NetworkStorage::Reached, false, true);
+        assert_eq!(some, DriverStorage::Reachable);
     }
 
     #[test]
