@@ -5,12 +5,13 @@
 //! `DISKVITALS_MINUTES`: how long the node is away after its pods were deleted (0).
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::claims::{DRIVER, IMAGE};
-use crate::cluster::{SOON, TIME_LIMIT, apply, get, kubectl, pause, until};
+use crate::cluster::{self, SOON, TIME_LIMIT, apply, get, kubectl, pause, until};
 use crate::controller;
 use crate::fixture::{Fixture, NAMESPACE};
 use crate::nodes::{API_ADDRESS, OtherNode, hide_from_first_node};
@@ -292,8 +293,12 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
     drop(controller);
 
     // A mount for no pod: the kubelet has neither a record nor a folder of it.
-    let orphan = mounts_of(&new[0])
-        .pop()
+    // The kubelet's directory is mounted twice.
+    let root = cluster::kubelet_root();
+    let mounted = mounts_of(&new[0])
+        .into_iter()
+        .find(|at| Path::new(at).starts_with(&root));
+    let orphan = mounted
         .expect("the mount")
         .replace(&new[0], "0f5a3c1e-6a53-4d3c-9f07-3f1c8a2b7d10");
     let folder = fixture.path("static/clean");
