@@ -19,6 +19,16 @@ pub(crate) enum Pin {
 }
 
 impl Pin {
+    /// Whether it ties a volume to one node: by its form, even to a node that does not exist, or because
+    /// a node has the name.
+    pub(crate) fn ties(&self, view: &View) -> bool {
+        let is_of_node = match self {
+            Pin::Name(_) => true,
+            Pin::Label { key, .. } => key == HOSTNAME,
+        };
+        is_of_node || self.node(view).is_some()
+    }
+
     /// Of a deleted node: the name under which its report is still there.
     pub(crate) fn node<'v>(&self, view: &'v View) -> Option<&'v str> {
         let by_name = |name: &str| {
@@ -65,13 +75,5 @@ fn by_hostname<'v>(view: &'v View, hostname: &str) -> Lookup<'v> {
         Some((Some(name), 1)) => Lookup::One(name),
         Some((Some(_), _)) => Lookup::Many,
         _ => Lookup::None,
-    }
-}
-
-/// Whether it names one node by its form, even one that does not exist.
-pub(crate) fn is_of_node(pin: &Pin) -> bool {
-    match pin {
-        Pin::Name(_) => true,
-        Pin::Label { key, .. } => key == HOSTNAME,
     }
 }

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::cluster::node_storage::{CleanReason, MAX_QUARANTINED, Quarantine};
 use crate::fleet::model::release::Now;
 use crate::fleet::model::release::evidence::Reading;
-use crate::fleet::model::{Elapsed, View, pin};
+use crate::fleet::model::{Elapsed, View};
 
 /// What is read of one node, without a cache. `None` inside a reading: there is no such object.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,7 +69,7 @@ impl NodeReadings {
         let is_pinned = |name: &String| {
             let volume = view.volumes.get(name);
             let mut pins = volume.into_iter().flat_map(|volume| &volume.pins);
-            pins.any(|pin| pin::is_of_node(pin) || pin.node(view).is_some())
+            pins.any(|pin| pin.ties(view))
         };
         if let Reading::Read(pods) = &mut self.pods {
             for pod in pods {

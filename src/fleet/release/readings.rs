@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::cluster::node_storage::Health;
-use crate::fleet::model::pin::{self, Pin};
+use crate::fleet::model::pin::Pin;
 use crate::fleet::model::release::candidate::volume_health;
 use crate::fleet::model::release::evidence::{Evidence, Reading};
 use crate::fleet::model::release::steps::Progress;
@@ -57,10 +57,7 @@ impl Readings {
         if let Reading::Read(others) = &mut self.evidence.other_claims {
             for other in others {
                 let pins = self.other_pins.get(&other.name);
-                other.is_movable = !pins
-                    .into_iter()
-                    .flatten()
-                    .any(|pin| pin::is_of_node(pin) || pin.node(view).is_some());
+                other.is_movable = !pins.into_iter().flatten().any(|pin| pin.ties(view));
             }
         }
         if let Reading::Read(Some(group)) = &mut self.evidence.group {

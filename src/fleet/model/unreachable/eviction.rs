@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::cluster::node_storage::PodEviction;
+use crate::fleet::model::View;
 use crate::fleet::model::release::evidence::Reading;
-use crate::fleet::model::{View, pin};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodReading {
@@ -125,11 +125,7 @@ fn is_movable(pod: &PodReading, driver: &str, view: &View) -> bool {
             return false;
         };
         // On another node it would wait for ever.
-        if volume
-            .pins
-            .iter()
-            .any(|pin| pin::is_of_node(pin) || pin.node(view).is_some())
-        {
+        if volume.pins.iter().any(|pin| pin.ties(view)) {
             return false;
         }
         uses_driver |= volume.csi.as_ref().is_some_and(|(of, _)| of == driver);
