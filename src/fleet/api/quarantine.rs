@@ -53,12 +53,35 @@ impl Api {
         (readings, versions)
     }
 
-    async fn pods_of(&self, node: &str) -> Reading<Vec<PodReading>> {
+    /// All pods of a node, in every namespace.
+    pub(super) async fn list_pods(&self, node: &str) -> Reading<Vec<Pod>> {
         let pods = kube::Api::<Pod>::all(self.client.clone());
         let parameters = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        let pods = match self.call(pods.list(&parameters)).await {
-            Ok(pods) => pods,
-            Err(error) => return Reading::Failed(why(error)),
+        match self.call(pods.list(&parameters)).await {
+            Ok(pods) => Reading::Read(pods.items),
+            Err(error) => Reading::Failed(why(error)),
+        }
+    }
+
+    /// Name of the PersistentVolume of a claim. None: there is no claim, or it is not bound.
+    pub(super) async fn volume_of_claim(
+        &self,
+        claims: &kube::Api<PersistentVolumeClaim>,
+        claim: &str,
+    ) -> Reading<Option<String>> {
+        match self.get(claims, claim).await {
+            Reading::Read(claim) => {
+                let name = claim.and_then(|claim| claim.spec?.volume_name);
+                Reading::Read(name.filter(|name| !name.is_empty()))
+            }
+            Reading::Failed(why) => Reading::Failed(why),
+        }
+    }
+
+    async fn pods_of(&self, node: &str) -> Reading<Vec<PodReading>> {
+        let pods = match self.list_pods(node).await {
+            Reading::Read(pods) => pods,
+            Reading::Failed(why) => return Reading::Failed(why),
         };
         let mut read = Vec::new();
         for pod in pods {
@@ -82,12 +105,9 @@ impl Api {
             let Some(claim) = claim_of(pod, volume) else {
                 continue;
             };
-            match self.get(&claims, &claim).await {
+            match self.volume_of_claim(&claims, &claim).await {
                 // A claim that is not bound has never been mounted.
-                Reading::Read(claim) => {
-                    let name = claim.and_then(|claim| claim.spec?.volume_name);
-                    reading.volumes.extend(name.filter(|name| !name.is_empty()));
-                }
+                Reading::Read(name) => reading.volumes.extend(name),
                 Reading::Failed(_) => reading.is_movable = true,
             }
         }

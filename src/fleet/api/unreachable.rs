@@ -84,11 +84,9 @@ impl Api {
     }
 
     pub(crate) async fn pods_to_evict(&self, node: &str, key: &str) -> Reading<Vec<PodReading>> {
-        let pods = kube::Api::<Pod>::all(self.client.clone());
-        let parameters = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        let pods = match self.call(pods.list(&parameters)).await {
-            Ok(pods) => pods,
-            Err(error) => return Reading::Failed(why(error)),
+        let pods = match self.list_pods(node).await {
+            Reading::Read(pods) => pods,
+            Reading::Failed(why) => return Reading::Failed(why),
         };
         let mut read = Vec::new();
         for pod in pods {
@@ -107,11 +105,8 @@ impl Api {
         let volumes = pod.spec.iter().flat_map(|it| it.volumes.iter().flatten());
         let mut names = Vec::new();
         for claim in volumes.filter_map(|volume| claim_of(pod, volume)) {
-            match self.get(&claims, &claim).await {
-                Reading::Read(claim) => {
-                    let name = claim.and_then(|claim| claim.spec?.volume_name);
-                    names.extend(name.filter(|name| !name.is_empty()));
-                }
+            match self.volume_of_claim(&claims, &claim).await {
+                Reading::Read(name) => names.extend(name),
                 Reading::Failed(why) => return Reading::Failed(why),
             }
         }
