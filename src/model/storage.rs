@@ -94,16 +94,36 @@ fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
         .collect()
 }
 
+/// The storage below a driver's volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DriverStorage {
+    pub faults: Vec<StorageFault>,
+    /// Whether a volume on the network answers; None if there is none, or nothing is known.
+    pub is_network_reached: Option<bool>,
+}
+
+/// An error if no fault is known and some state is unknown.
+pub(crate) fn driver_storage(
+    snapshot: &Snapshot,
+    driver: &str,
+) -> Result<DriverStorage, StorageUnknown> {
+    let remote = RemoteVolumes::of(snapshot, driver);
+    Ok(DriverStorage {
+        faults: faults(snapshot, driver, &remote)?,
+        is_network_reached: remote.is_reached(),
+    })
+}
+
 /// Faults of the storage below a driver's volumes: UNREACHABLE when all local drives are missing and
 /// no volume on the network answers, otherwise DEGRADED for missing and bad drives and for volumes
 /// that do not answer. The medium of a drive on the network is not judged. An error if no fault is
 /// known and some state is unknown.
-pub(crate) fn faults(
+fn faults(
     snapshot: &Snapshot,
     driver: &str,
+    remote: &RemoteVolumes,
 ) -> Result<Vec<StorageFault>, StorageUnknown> {
     let drives = drives_of(snapshot, driver);
-    let remote = RemoteVolumes::of(snapshot, driver);
     let (gone, here): (Vec<&Drive>, Vec<&Drive>) = drives
         .iter()
         .partition(|drive| drive.presence != Presence::Present);
@@ -168,11 +188,6 @@ pub(crate) fn faults(
         }
         None => remote.unknown().map_or(Ok(faults), Err),
     }
-}
-
-/// Whether a volume of the driver on the network answers; None if there is none, or nothing is known.
-pub(crate) fn is_network_reached(snapshot: &Snapshot, driver: &str) -> Option<bool> {
-    RemoteVolumes::of(snapshot, driver).is_reached()
 }
 
 fn name(drive: &Drive) -> String {

@@ -160,10 +160,9 @@ impl wire::storage_server::Storage for StorageService {
     ) -> Result<Response<wire::StorageHealth>, Status> {
         let driver = &request.get_ref().driver;
         required("driver", driver, MAX_DRIVER)?;
-        let snapshot = self.handle.snapshot();
-        let faults =
-            storage::faults(&snapshot, driver).map_err(|why| unavailable(why.to_string()))?;
-        let network = match storage::is_network_reached(&snapshot, driver) {
+        let known = storage::driver_storage(&self.handle.snapshot(), driver)
+            .map_err(|why| unavailable(why.to_string()))?;
+        let network = match known.is_network_reached {
             None => wire::NetworkStorage::Unspecified,
             Some(true) => wire::NetworkStorage::Reached,
             Some(false) => wire::NetworkStorage::CutOff,
@@ -175,7 +174,7 @@ impl wire::storage_server::Storage for StorageService {
             remote: fault.remote,
         };
         Ok(Response::new(wire::StorageHealth {
-            faults: faults.into_iter().map(fault).collect(),
+            faults: known.faults.into_iter().map(fault).collect(),
             network: network.into(),
         }))
     }

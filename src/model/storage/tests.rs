@@ -12,7 +12,9 @@ use crate::model::provision::{
 use crate::model::reason::Reason;
 use crate::model::snapshot::{Drive, NodeContext, Presence, Snapshot, Volume, VolumeUsage};
 use crate::model::source_update::{Source, SourceStatus};
-use crate::model::storage::{connectivity, faults, pool_connectivity};
+use crate::model::storage::{
+    StorageFault, StorageUnknown, connectivity, driver_storage, pool_connectivity,
+};
 use crate::model::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus};
 
 /// A pool's folder on the partition sdp1 of the drive P, with one volume of it: attached as loop7
@@ -203,9 +205,13 @@ fn remove_drive(snapshot: &mut Snapshot, serial: &str) {
     );
 }
 
+fn faults(snapshot: &Snapshot, driver: &str) -> Result<Vec<StorageFault>, StorageUnknown> {
+    driver_storage(snapshot, driver).map(|known| known.faults)
+}
+
 fn fault_summaries(
     snapshot: &Snapshot,
-) -> Result<Vec<(bool, &'static str, String)>, super::StorageUnknown> {
+) -> Result<Vec<(bool, &'static str, String)>, StorageUnknown> {
     faults(snapshot, "d").map(|faults| {
         faults
             .into_iter()
