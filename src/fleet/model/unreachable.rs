@@ -374,4 +374,4 @@ fn is_label_value(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,10 +1,12 @@
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::cluster::node_storage::{DAEMON_REACHABLE, NodeStorageStatus, UnreachableDriver};
+use crate::cluster::node_storage::UnreachableDriver;
 use crate::fleet::model::release::tests::wall;
-use crate::fleet::model::unreachable::eviction::{EvictionReadings, Owner};
-use crate::fleet::model::{Node, Report, Volume};
+use crate::fleet::model::unreachable::eviction::EvictionReadings;
+use crate::fleet::model::unreachable::eviction::tests::pod;
+use crate::fleet::model::unreachable::tests::report;
+use crate::fleet::model::{Node, Volume};
 
 const KEY: &str = "diskvitals.io/storage-unreachable";
 
@@ -22,26 +24,8 @@ fn view(unreachable: &[&str]) -> View {
             ..UnreachableDriver::default()
         };
         let listed = unreachable.contains(&name).then_some(entry);
-        let reached = listed.is_none().then(|| "d".to_owned());
-        let status = NodeStorageStatus {
-            node_uid: node.uid.clone(),
-            unreachable_drivers: Some(listed.into_iter().collect()),
-            reached_drivers: reached.into_iter().collect(),
-            conditions: vec![Condition {
-                type_: DAEMON_REACHABLE.into(),
-                status: "True".into(),
-                reason: String::new(),
-                message: String::new(),
-                last_transition_time: Time(wall(0)),
-                observed_generation: None,
-            }],
-            ..NodeStorageStatus::default()
-        };
-        let report = Report {
-            status: Some(status),
-            last_write: Some(wall(0)),
-            ..Report::default()
-        };
+        let reached: &[&str] = if listed.is_none() { &["d"] } else { &[] };
+        let report = report(&node.uid, Some(listed.into_iter().collect()), reached);
         view.nodes.insert(name.into(), node);
         view.reports.insert(name.into(), report);
         view.drivers.insert(name.into(), ["d".to_owned()].into());
@@ -79,22 +63,6 @@ fn evicting() -> (UnreachableStorage, View) {
     duty.observe(at(&view, 0));
     duty.observe(at(&view, 300));
     (duty, view)
-}
-
-fn pod(name: &str) -> PodReading {
-    PodReading {
-        namespace: "shop".into(),
-        name: name.into(),
-        uid: format!("uid-{name}"),
-        owner: Some(Owner {
-            kind: "ReplicaSet".into(),
-            uid: "owner".into(),
-        }),
-        created: Some(wall(-60)),
-        is_ready: true,
-        volumes: Reading::Read(vec!["net".into()]),
-        ..PodReading::default()
-    }
 }
 
 fn listed(pods: Vec<PodReading>) -> Done {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::server::Fault;
 use super::*;
 
-const STORAGE: EnabledReports = EnabledReports {
+pub(super) const STORAGE: EnabledReports = EnabledReports {
     events: false,
     conditions: false,
     storage_failed: false,

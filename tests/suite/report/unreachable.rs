@@ -2,16 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::storage::STORAGE;
 use super::*;
 
-const STORAGE: EnabledReports = EnabledReports {
-    events: false,
-    conditions: false,
-    storage_failed: false,
-    storage: true,
-    challenges: false,
-    clean_stale: false,
-};
 const DRIVER: &str = "nfs.csi.example.org";
 
 fn folder(number: usize) -> String {

@@ -181,4 +181,4 @@ pub(crate) fn next(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -12,6 +12,33 @@ const KEY: &str = "diskvitals.io/storage-unreachable";
 const HOLD: u64 = 300;
 const GOOD: u64 = 600;
 
+/// The report of a node whose daemon answers.
+pub(crate) fn report(
+    node_uid: &str,
+    unreachable_drivers: Option<Vec<UnreachableDriver>>,
+    reached: &[&str],
+) -> Report {
+    let status = NodeStorageStatus {
+        node_uid: node_uid.to_owned(),
+        unreachable_drivers,
+        reached_drivers: reached.iter().map(|driver| (*driver).to_owned()).collect(),
+        conditions: vec![Condition {
+            type_: DAEMON_REACHABLE.into(),
+            status: "True".into(),
+            reason: String::new(),
+            message: String::new(),
+            last_transition_time: Time(wall(0)),
+            observed_generation: None,
+        }],
+        ..NodeStorageStatus::default()
+    };
+    Report {
+        status: Some(status),
+        last_write: Some(wall(0)),
+        ..Report::default()
+    }
+}
+
 /// Nodes with drivers, changed by orders as the API server would.
 #[derive(Clone, Default)]
 struct World {
@@ -67,26 +94,8 @@ impl World {
         unreachable_drivers: Option<Vec<UnreachableDriver>>,
         reached: &[&str],
     ) {
-        let node_uid = self.view.nodes[node].uid.clone();
-        let status = NodeStorageStatus {
-            node_uid,
-            unreachable_drivers,
-            reached_drivers: reached.iter().map(|driver| (*driver).to_owned()).collect(),
-            conditions: vec![Condition {
-                type_: DAEMON_REACHABLE.into(),
-                status: "True".into(),
-                reason: String::new(),
-                message: String::new(),
-                last_transition_time: Time(wall(0)),
-                observed_generation: None,
-            }],
-            ..NodeStorageStatus::default()
-        };
-        let report = Report {
-            status: Some(status),
-            last_write: Some(wall(0)),
-            ..Report::default()
-        };
+        let node_uid = &self.view.nodes[node].uid;
+        let report = report(node_uid, unreachable_drivers, reached);
         self.view.reports.insert(node.to_owned(), report);
     }
 

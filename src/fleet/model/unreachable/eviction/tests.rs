@@ -3,7 +3,7 @@ use crate::fleet::model::Volume;
 use crate::fleet::model::pin::Pin;
 use crate::fleet::model::release::tests::wall;
 
-fn pod(name: &str) -> PodReading {
+pub(crate) fn pod(name: &str) -> PodReading {
     PodReading {
         namespace: "shop".into(),
         name: name.into(),
