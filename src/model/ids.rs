@@ -1,7 +1,8 @@
 //! Stable ids of drives, volumes and findings. They are metric labels and file names, so they use
-//! the small alphabet [A-Za-z0-9._:/-].
+//! the small alphabet [A-Za-z0-9._:/-]. Copies share their text.
 
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ macro_rules! id {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             pub fn as_str(&self) -> &str {
@@ -24,8 +25,8 @@ macro_rules! id {
             }
 
             /// An existing id (read from the store, or named by a caller).
-            pub fn known(text: impl Into<String>) -> Self {
-                $name(text.into())
+            pub fn known(text: impl AsRef<str>) -> Self {
+                $name(text.as_ref().into())
             }
         }
 
@@ -63,7 +64,7 @@ id! {
 
 impl CauseId {
     pub(crate) fn new(kind: &str, name: &str) -> Self {
-        CauseId(shorten(&format!("{kind}:{}", escape(name.as_bytes()))))
+        CauseId(shorten(&format!("{kind}:{}", escape(name.as_bytes()))).into())
     }
 }
 
@@ -71,14 +72,14 @@ impl CheckId {
     /// Twelve hexadecimal digits: a hash of the target and the time of the request.
     pub fn new(target: &str, requested: Timestamp) -> Self {
         let hash = fnv1a_64(format!("{target}\0{}", requested.as_nanosecond()).bytes());
-        CheckId(format!("{:012x}", hash & 0xffff_ffff_ffff))
+        CheckId(format!("{:012x}", hash & 0xffff_ffff_ffff).into())
     }
 }
 
 impl DriveId {
     /// An id from an identity of any bytes, escaped.
     pub fn new(identity: impl AsRef<[u8]>) -> Self {
-        DriveId(shorten(&escape(identity.as_ref())))
+        DriveId(shorten(&escape(identity.as_ref())).into())
     }
 }
 
@@ -88,15 +89,15 @@ impl VolumeId {
             "csi:{}/{}",
             escape(driver.as_bytes()),
             escape(handle.as_bytes())
-        )))
+        )).into())
     }
 
     pub fn filesystem(uuid: &str) -> Self {
-        VolumeId(shorten(&format!("fs:{}", escape(uuid.as_bytes()))))
+        VolumeId(shorten(&format!("fs:{}", escape(uuid.as_bytes()))).into())
     }
 
     pub(crate) fn mount(path: &crate::model::path::HostPath) -> Self {
-        VolumeId(shorten(&format!("mnt:{}", escape(path.as_bytes()))))
+        VolumeId(shorten(&format!("mnt:{}", escape(path.as_bytes()))).into())
     }
 }
 
@@ -104,7 +105,7 @@ impl FindingId {
     /// Twelve hexadecimal digits: a hash of the subject, the reason and the time of appearance.
     pub fn new(subject: &str, reason: &str, since: Timestamp) -> Self {
         let hash = fnv1a_64(format!("{subject}\0{reason}\0{}", since.as_microsecond()).bytes());
-        FindingId(format!("{:012x}", hash & 0xffff_ffff_ffff))
+        FindingId(format!("{:012x}", hash & 0xffff_ffff_ffff).into())
     }
 }
 

@@ -5,16 +5,18 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// An absolute path (or a mount's source) by the host's name, never with the host root in front.
+/// Copies share their bytes: a mount's path is in a dozen places.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostPath(Vec<u8>);
+pub struct HostPath(Arc<[u8]>);
 
 impl HostPath {
-    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
-        HostPath(bytes.into())
+    pub fn new(bytes: impl AsRef<[u8]>) -> Self {
+        HostPath(bytes.as_ref().into())
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -28,10 +30,10 @@ impl HostPath {
     /// The path relative to `base`, without a leading slash; empty when equal, `None` when it is
     /// not below `base`.
     pub fn strip_prefix(&self, base: &HostPath) -> Option<&[u8]> {
-        if base.0 == b"/" {
+        if *base.0 == *b"/" {
             return self.0.strip_prefix(b"/");
         }
-        match self.0.strip_prefix(base.0.as_slice())? {
+        match self.0.strip_prefix(&*base.0)? {
             [] => Some(&[]),
             [b'/', rest @ ..] => Some(rest),
             _ => None,
@@ -39,18 +41,18 @@ impl HostPath {
     }
 
     pub fn join(&self, below: impl AsRef<[u8]>) -> HostPath {
-        let mut bytes = self.0.clone();
+        let mut bytes = self.0.to_vec();
         if bytes.last() != Some(&b'/') {
             bytes.push(b'/');
         }
         bytes.extend_from_slice(below.as_ref());
-        HostPath(bytes)
+        HostPath(bytes.into())
     }
 
     /// Reverts `\ooo`; a backslash without a valid escape is a literal backslash.
     pub fn unescape(text: &[u8]) -> HostPath {
         if !text.contains(&b'\\') {
-            return HostPath(text.to_vec());
+            return HostPath(text.into());
         }
         let mut bytes = Vec::with_capacity(text.len());
         let mut rest = text;
@@ -72,7 +74,7 @@ impl HostPath {
                 }
             }
         }
-        HostPath(bytes)
+        HostPath(bytes.into())
     }
 }
 
@@ -109,13 +111,13 @@ impl fmt::Debug for HostPath {
 
 impl From<&str> for HostPath {
     fn from(text: &str) -> Self {
-        HostPath(text.as_bytes().to_vec())
+        HostPath(text.as_bytes().into())
     }
 }
 
 impl From<&Path> for HostPath {
     fn from(path: &Path) -> Self {
-        HostPath(path.as_os_str().as_bytes().to_vec())
+        HostPath(path.as_os_str().as_bytes().into())
     }
 }
 
