@@ -386,8 +386,8 @@ fn mount(mount: &VolumeMount) -> wire::VolumeMount {
     wire::VolumeMount {
         path: mount.path.to_string(),
         role: mount_role(mount.role),
-        options: mount.options.clone(),
-        super_options: mount.super_options.clone(),
+        options: mount.options.to_vec(),
+        super_options: mount.super_options.to_vec(),
         root: mount.root.to_string(),
         pod_uid: text_or_empty(&mount.pod_uid),
     }

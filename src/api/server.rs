@@ -21,6 +21,7 @@ mod inventory;
 mod listen;
 mod paging;
 mod quota;
+mod reflection;
 mod storage;
 mod volumes;
 mod watch;
@@ -46,7 +47,6 @@ use crate::api::server::inventory::InventoryService;
 use crate::api::server::quota::{ConnectionQuota, UidQuota};
 use crate::api::server::storage::StorageService;
 use crate::api::server::volumes::VolumesService;
-use crate::api::wire::DESCRIPTORS;
 use crate::api::wire::admin_server::AdminServer;
 use crate::api::wire::checks_server::ChecksServer;
 use crate::api::wire::inventory_server::InventoryServer;
@@ -128,8 +128,6 @@ impl Limits {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("building the reflection service from the compiled descriptors")]
-    Reflection(#[source] tonic_reflection::server::Error),
     #[error("serving {socket}")]
     Transport {
         socket: String,
@@ -269,13 +267,11 @@ impl Server {
             AdminServer::new(admin).max_decoding_message_size(self.limits.max_message_bytes);
         let checks = ChecksServer::new(ChecksService::new(self.handle.clone()))
             .max_decoding_message_size(self.limits.max_message_bytes);
-        let reflected = || {
-            reflection(&[
-                InventoryServer::<InventoryService>::NAME,
-                AdminServer::<AdminService>::NAME,
-                ChecksServer::<ChecksService>::NAME,
-            ])
-        };
+        let reflected = [
+            InventoryServer::<InventoryService>::NAME,
+            AdminServer::<AdminService>::NAME,
+            ChecksServer::<ChecksService>::NAME,
+        ];
         let router = self
             .transport(self.limits.request_timeout)
             .layer(self.byte_quota_layer())
@@ -284,12 +280,8 @@ impl Server {
             .add_service(admin)
             .add_service(checks)
             .add_service(health_service(health))
-            .add_service(reflected().build_v1().map_err(ServeError::Reflection)?)
-            .add_service(
-                reflected()
-                    .build_v1alpha()
-                    .map_err(ServeError::Reflection)?,
-            );
+            .add_service(reflection::v1(&reflected))
+            .add_service(reflection::v1alpha(&reflected));
         let (incoming, socket) = self.incoming(listener, None, cut);
         let served = router.serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()));
         served
@@ -341,16 +333,8 @@ impl Server {
             .add_service(self.inventory_service(stopped))
             .add_service(storage)
             .add_service(health_service(health))
-            .add_service(
-                reflection(&served)
-                    .build_v1()
-                    .map_err(ServeError::Reflection)?,
-            )
-            .add_service(
-                reflection(&served)
-                    .build_v1alpha()
-                    .map_err(ServeError::Reflection)?,
-            )
+            .add_service(reflection::v1(&served))
+            .add_service(reflection::v1alpha(&served))
             .add_optional_service(volumes);
         let (incoming, socket) = self.incoming(listener, Some(self.agent_callers.clone()), cut);
         let served = router.serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()));
@@ -428,17 +412,6 @@ impl Server {
 
 fn health_service(reporter: &HealthReporter) -> HealthServer<HealthService> {
     HealthServer::new(HealthService::from_health_reporter(reporter.clone()))
-}
-
-/// Describes our messages with their comments, and lists these services and the health service.
-fn reflection(services: &[&str]) -> tonic_reflection::server::Builder<'static> {
-    let health = HealthServer::<HealthService>::NAME;
-    services.iter().chain([&health]).fold(
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET),
-        |builder, service| builder.with_service_name(*service),
-    )
 }
 
 fn transport_error(socket: &SocketGuard, source: tonic::transport::Error) -> ServeError {

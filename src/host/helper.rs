@@ -20,6 +20,8 @@ use crate::host::exec::{spawn_in_thread, thread_lost};
 
 /// The longest message; usual messages are small.
 const MAX_LINE: u64 = 1 << 20;
+/// What is kept of the memory of a long message: the answer to a scan has half a megabyte.
+const KEPT_LINE: usize = 4 << 10;
 /// A helper starts within milliseconds and always reads its input; one that does not is useless.
 const HELPER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of concurrent starts. Each has its own thread, which hangs while the disk of
@@ -130,6 +132,7 @@ impl Helper {
         }
         let message = serde_json::from_slice(&self.line).map_err(HelperError::Decode);
         self.line.clear();
+        self.line.shrink_to(KEPT_LINE);
         message
     }
 

@@ -45,10 +45,10 @@ pub(crate) fn mount(
         dev: dev.parse().unwrap(),
         root: root.into(),
         mount_point: mount_point.into(),
-        options: vec!["rw".into(), "relatime".into()],
+        options: ["rw".into(), "relatime".into()].into(),
         fs_type: fs_type.into(),
         source: source.into(),
-        super_options: vec!["rw".into()],
+        super_options: vec!["rw".into()].into(),
     }
 }
 

@@ -1,5 +1,8 @@
 //! Parser of mountinfo: mounts, unescaped. Fields as in proc_pid_mountinfo(5).
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::model::dev::DevNo;
@@ -16,13 +19,16 @@ pub struct Mount {
     pub root: HostPath,
     pub mount_point: HostPath,
     /// Options of this mount (`rw`, `noatime`…).
-    pub options: Vec<String>,
+    pub options: MountOptions,
     pub fs_type: String,
     /// `/dev/sda1`, `server:/export`, `tmpfs`…
     pub source: HostPath,
     /// Options of the filesystem (the superblock), shared by all its mounts.
-    pub super_options: Vec<String>,
+    pub super_options: MountOptions,
 }
+
+/// Shared: hundreds of mounts have the same few lists.
+pub(crate) type MountOptions = Arc<[String]>;
 
 impl Mount {
     pub(crate) fn is_read_only(&self) -> bool {
@@ -61,12 +67,13 @@ pub struct MountTable {
 /// kept, options are shown lossily.
 pub(crate) fn parse(text: &[u8]) -> (Vec<Mount>, Vec<String>) {
     let (mut mounts, mut warnings) = (Vec::new(), Vec::new());
+    let mut shared = Shared::default();
     for (number, line) in text
         .split(|byte| *byte == b'\n')
         .enumerate()
         .filter(|(_, line)| !line.is_empty())
     {
-        match parse_line(line) {
+        match parse_line(line, &mut shared) {
             Some(mount) => mounts.push(mount),
             None => warnings.push(format!(
                 "/proc/1/mountinfo, line {}: not a mount: {}",
@@ -78,16 +85,37 @@ pub(crate) fn parse(text: &[u8]) -> (Vec<Mount>, Vec<String>) {
     (mounts, warnings)
 }
 
-fn parse_line(line: &[u8]) -> Option<Mount> {
+/// Fields that many lines have.
+#[derive(Default)]
+struct Shared<'a> {
+    options: HashMap<&'a [u8], MountOptions>,
+    paths: HashMap<&'a [u8], HostPath>,
+}
+
+impl<'a> Shared<'a> {
+    fn options(&mut self, field: &'a [u8]) -> MountOptions {
+        let options = self.options.entry(field);
+        options
+            .or_insert_with(|| parse_options(field).into())
+            .clone()
+    }
+
+    fn path(&mut self, field: &'a [u8]) -> HostPath {
+        let path = self.paths.entry(field);
+        path.or_insert_with(|| HostPath::unescape(field)).clone()
+    }
+}
+
+fn parse_line<'a>(line: &'a [u8], shared: &mut Shared<'a>) -> Option<Mount> {
     let mut fields = line
         .split(|byte| *byte == b' ')
         .filter(|field| !field.is_empty());
     let id = number(fields.next()?)?;
     let parent = number(fields.next()?)?;
     let dev: DevNo = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let root = HostPath::unescape(fields.next()?);
+    let root = shared.path(fields.next()?);
     let mount_point = HostPath::unescape(fields.next()?);
-    let options = parse_options(fields.next()?);
+    let options = shared.options(fields.next()?);
     // Optional fields (shared:N, master:N, …) end with a hyphen; newer kernels may have more of
     // them.
     fields.by_ref().find(|field| *field == b"-")?;
@@ -108,8 +136,8 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         mount_point,
         options,
         fs_type,
-        source: HostPath::unescape(source),
-        super_options: self::parse_options(super_options),
+        source: shared.path(source),
+        super_options: shared.options(super_options),
     })
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kubelet::PodName;
+use crate::model::mount::MountOptions;
 use crate::model::path::HostPath;
 use crate::model::provision::ProvidedVolume;
 
@@ -82,8 +83,8 @@ impl VolumeFacts {
 pub struct VolumeMount {
     pub path: HostPath,
     pub role: MountRole,
-    pub options: Vec<String>,
-    pub super_options: Vec<String>,
+    pub options: MountOptions,
+    pub super_options: MountOptions,
     /// The path within the filesystem (`/` or a bind mount's or subvolume's).
     pub root: HostPath,
     pub pod_uid: Option<String>,

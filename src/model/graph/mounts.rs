@@ -325,7 +325,7 @@ mod tests {
     fn a_fuse_filesystem_of_root_on_a_device_is_a_volume() {
         let fuse = |source: &str, owner: &str| {
             let mut mount = mount(1, 0, "0:42", "/", "/x", "fuse.fuse2fs", source);
-            mount.super_options = vec!["rw".into(), owner.into(), "group_id=0".into()];
+            mount.super_options = vec!["rw".into(), owner.into(), "group_id=0".into()].into();
             fs_kind(&mount)
         };
         assert_eq!(fuse("/dev/sdb1", "user_id=0"), FsKind::Local);

@@ -85,8 +85,8 @@ fn volume() -> KnownVolume {
         mounts: vec![VolumeMount {
             path,
             role: MountRole::Host,
-            options: Vec::new(),
-            super_options: Vec::new(),
+            options: Default::default(),
+            super_options: Default::default(),
             root,
             pod_uid: None,
         }],

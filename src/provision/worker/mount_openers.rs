@@ -71,10 +71,10 @@ mod tests {
             dev: "7:3".parse().expect("a number"),
             root: root.into(),
             mount_point: "/k/pods/u1/x/mount".into(),
-            options: Vec::new(),
+            options: Default::default(),
             fs_type: fs_type.into(),
             source: "/dev/loop3".into(),
-            super_options: Vec::new(),
+            super_options: Default::default(),
         }
     }
 

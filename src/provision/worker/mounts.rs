@@ -508,7 +508,7 @@ pub(crate) fn find_mount(
         options: top
             .options
             .iter()
-            .chain(&top.super_options)
+            .chain(top.super_options.iter())
             .cloned()
             .collect(),
         read_only: top.is_read_only() || top.is_super_read_only(),

@@ -76,10 +76,10 @@ mod tests {
             dev: dev.parse().expect("a number"),
             root: root.into(),
             mount_point: "/k/x".into(),
-            options: Vec::new(),
+            options: Default::default(),
             fs_type: fs_type.into(),
             source: source.into(),
-            super_options: Vec::new(),
+            super_options: Default::default(),
         }
     }
 

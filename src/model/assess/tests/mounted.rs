@@ -148,13 +148,13 @@ fn errors_of_the_volume_are_faults_and_refusals_are_not() {
 
 #[test]
 fn a_kernel_remount_read_only_is_a_finding_and_an_administrators_is_not() {
-    let ro = || vec!["ro".to_owned()];
+    let ro = || ["ro".to_owned()].into();
     // errors=remount-ro: the superblock only.
     let mut world = plain();
     world.mount_mut("/data").super_options = ro();
     world.read_mounts(10);
     assert_eq!(world.raised(11), ["fs:u ReadOnly Bad Degraded"]);
-    world.mount_mut("/data").super_options = vec!["rw".into()];
+    world.mount_mut("/data").super_options = vec!["rw".into()].into();
     world.read_mounts(20);
     assert_eq!(world.raised(21), [""; 0]);
     assert!(world.active.is_empty());
@@ -167,7 +167,7 @@ fn a_kernel_remount_read_only_is_a_finding_and_an_administrators_is_not() {
 
 #[test]
 fn a_read_only_bind_mount_excuses_nothing_and_a_read_only_mount_is_no_error() {
-    let ro = || vec!["ro".to_owned()];
+    let ro = || ["ro".to_owned()].into();
     let mut world = plain().mounted("8:0", "/sub", "/bind", "ext4", "/dev/sda");
     world.mount_mut("/bind").options = ro();
     world.read_mounts(5);
@@ -191,9 +191,9 @@ fn a_remount_through_one_of_two_mounts_is_still_the_admins() {
     let mut world = plain().mounted("8:0", "/sub", "/bind", "ext4", "/dev/sda");
     world.read_mounts(5);
     for path in ["/data", "/bind"] {
-        world.mount_mut(path).super_options = vec!["ro".into()];
+        world.mount_mut(path).super_options = vec!["ro".into()].into();
     }
-    world.mount_mut("/bind").options = vec!["ro".into()];
+    world.mount_mut("/bind").options = vec!["ro".into()].into();
     world.read_mounts(10);
     assert_eq!(world.raised(11), [""; 0]);
 }
@@ -204,7 +204,7 @@ fn read_only_at_first_sight_is_compared_with_fstab() {
         let mut world = TestHost::default()
             .disk("sda", "8:0", "A")
             .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-        world.mount_mut("/data").super_options = vec!["ro".into()];
+        world.mount_mut("/data").super_options = vec!["ro".into()].into();
         world.mounts.fstab.push(FstabEntry {
             source: "/dev/sda".into(),
             mount_point: "/data".into(),
@@ -224,7 +224,7 @@ fn emergency_ro_and_shutdown_always_come_from_the_kernel() {
         ("shutdown", "FilesystemShutdown Bad Inaccessible"),
     ] {
         let mut world = plain();
-        world.mount_mut("/data").super_options = vec!["rw".into(), word.into()];
+        world.mount_mut("/data").super_options = vec!["rw".into(), word.into()].into();
         world.read_mounts(10);
         assert_eq!(world.raised(11), [format!("fs:u {said}")]);
     }
@@ -370,8 +370,8 @@ fn inodes_run_out_and_filesystems_without_a_number_are_not_judged() {
 #[test]
 fn a_read_only_filesystem_may_be_full() {
     let mut world = plain();
-    world.mount_mut("/data").super_options = vec!["ro".into()];
-    world.mount_mut("/data").options = vec!["ro".into()];
+    world.mount_mut("/data").super_options = vec!["ro".into()].into();
+    world.mount_mut("/data").options = vec!["ro".into()].into();
     world.read_mounts(5);
     world.probe("/data", healthy_probe(usage(100 * GIB, 0)), 10);
     assert_eq!(world.raised(11), [""; 0]);

@@ -38,7 +38,7 @@ fn event(world: &mut TestHost, kind: u8, seconds: i64) {
             .mounts
             .mounts
             .iter_mut()
-            .for_each(|mount| mount.super_options = vec!["ro".into()]),
+            .for_each(|mount| mount.super_options = vec!["ro".into()].into()),
         14 => drop(world.probe("/plain", healthy_probe(usage(GIB, GIB)), seconds)),
         _ => drop(world.probe("/data", failing_probe(13), seconds)),
     }
@@ -130,7 +130,7 @@ proptest! {
             let mut world = mirror().mounted("8:32", "/", "/plain", "xfs", "/dev/sdc").csi("d", "h", Some("/staging"), &[("u1", T)]);
             world.plug("sdc", "8:32", "C");
             world.inventory.drives.iter_mut().find(|drive| drive.name == "sdc").unwrap().devices[0].state = Some("offline".into());
-            world.mount_mut("/plain").super_options = vec!["emergency_ro".into()];
+            world.mount_mut("/plain").super_options = vec!["emergency_ro".into()].into();
             for kind in order {
                 match kind {
                     0 => drop(world.scan(10)),
