@@ -2,6 +2,7 @@
 //! devices, and the state of the layers that can degrade.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -265,5 +266,5 @@ pub struct DiskStat {
     #[serde(default)]
     pub transfers: Transfers,
     /// The line itself, for evidence.
-    pub line: String,
+    pub line: Arc<str>,
 }

@@ -337,7 +337,7 @@ impl TestHost {
             sectors_written: 0,
             in_flight,
             transfers: Default::default(),
-            line,
+            line: line.into(),
         };
         self.apply(
             SourceUpdate::DiskStats(Observation::ok(at(seconds), vec![stat])),

@@ -68,7 +68,7 @@ fn parse_line(line: &str) -> Option<DiskStat> {
         sectors_written: *counts.get(6)?,
         in_flight: *counts.get(8)?,
         transfers,
-        line: line.trim().to_owned(),
+        line: line.trim().into(),
     })
 }
 

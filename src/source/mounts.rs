@@ -171,6 +171,8 @@ fn watch_mountinfo(
             // The send fails if no source listens any more.
             let _ = requests.send(SourceRequest::Superblocks);
         }
+        // The next change may come in an hour.
+        drop(text);
         let mut waited = vec![PollFd::new(wake_receiver.as_fd(), PollFlags::POLLIN)];
         if live && let Ok(file) = &file {
             waited.push(PollFd::new(file.as_fd(), PollFlags::POLLPRI));

@@ -170,7 +170,7 @@ mod tests {
             sectors_written: 0,
             in_flight,
             transfers: Default::default(),
-            line: String::new(),
+            line: "".into(),
         }
     }
 

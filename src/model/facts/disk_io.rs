@@ -1,6 +1,7 @@
 //! Disk I/O: since when each device has had requests in flight without completing one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -27,7 +28,7 @@ struct Writes {
     name: String,
     sectors: u64,
     /// With the line of /proc/diskstats.
-    last: Option<(Timestamp, String)>,
+    last: Option<(Timestamp, Arc<str>)>,
 }
 
 /// A volume whose device completes no I/O for this long is probed at once. A drive that is only slow
@@ -41,8 +42,8 @@ pub(crate) struct IoProgress {
     /// Since when I/O has been in flight without a completion; otherwise None.
     pub waiting_since: Option<Timestamp>,
     /// The diskstats lines at the start of the wait and now.
-    pub first_line: String,
-    pub last_line: String,
+    pub first_line: Arc<str>,
+    pub last_line: Arc<str>,
 }
 
 impl DiskIo {

@@ -202,7 +202,7 @@ fn try_open(path: &Path, boot_id: &str) -> Result<(Database, StoreContents), Ope
     }
     // All our memory is locked: half a mebibyte of cache is enough for these tables.
     connection
-        .pragma_update(None, "cache_size", -512)
+        .pragma_update(None, "cache_size", -128)
         .map_err(classify)?;
     connection
         .pragma_update(None, "journal_size_limit", 4 << 20)

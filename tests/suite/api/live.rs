@@ -310,7 +310,7 @@ async fn the_io_counters_are_those_of_whole_drives_that_the_kernel_counts() {
             read_milliseconds: 50,
             write_milliseconds: 60,
         },
-        line: String::new(),
+        line: "".into(),
     };
     // sdb has no counters, or they are another device's.
     for of_sdb in [None, Some(stat("sdb", DevNo::new(65, 0)))] {

@@ -290,7 +290,7 @@ fn stat(completed: u64) -> Vec<DiskStat> {
         sectors_written: 0,
         in_flight: 0,
         transfers: Default::default(),
-        line: String::new(),
+        line: "".into(),
     }]
 }
 

@@ -44,7 +44,7 @@ fn io(world: &mut TestHost, sectors_read: u64, sectors_written: u64, seconds: i6
         sectors_written,
         in_flight: 0,
         transfers: Default::default(),
-        line: format!("8 16 sdb {sectors_read} {sectors_written}"),
+        line: format!("8 16 sdb {sectors_read} {sectors_written}").into(),
     };
     world.apply(
         SourceUpdate::DiskStats(Observation::ok(at(seconds), vec![stat])),
