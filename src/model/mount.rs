@@ -82,6 +82,7 @@ pub(crate) fn parse(text: &[u8]) -> (Vec<Mount>, Vec<String>) {
             )),
         }
     }
+    mounts.shrink_to_fit();
     (mounts, warnings)
 }
 

@@ -68,6 +68,15 @@ impl VolumeFacts {
         self.mounts.iter().any(|mount| mount.role == role)
     }
 
+    /// Gives back what its lists have reserved: most have one entry, and room for four.
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.mounts.shrink_to_fit();
+        self.missing_mounts.shrink_to_fit();
+        self.pods.shrink_to_fit();
+        self.drive_ids.shrink_to_fit();
+        self.devices.shrink_to_fit();
+    }
+
     /// The device's name, or that it is unknown, for messages.
     pub(crate) fn device_name(&self) -> &str {
         self.device.as_deref().unwrap_or("an unknown device")

@@ -71,6 +71,8 @@ impl DeviceNames {
             });
             let surplus = holders.len().saturating_sub(MAX_ASSIGNMENTS);
             holders.drain(..surplus);
+            // Most names have one assignment, and thousands of them room for four.
+            holders.shrink_to_fit();
         }
     }
 

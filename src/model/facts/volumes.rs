@@ -371,11 +371,18 @@ fn keep_device_facts(facts: &mut VolumeFacts, known: &KnownVolume) {
     facts.remote = known.facts.remote;
 }
 
-fn update_known(known: Option<KnownVolume>, facts: VolumeFacts, now: Timestamp) -> KnownVolume {
+fn update_known(
+    known: Option<KnownVolume>,
+    mut facts: VolumeFacts,
+    now: Timestamp,
+) -> KnownVolume {
     // Unchanged facts are shared with the published snapshots.
     let facts = match &known {
         Some(known) if *known.facts == facts => known.facts.clone(),
-        _ => Arc::new(facts),
+        _ => {
+            facts.shrink_to_fit();
+            Arc::new(facts)
+        }
     };
     let read_only = facts.mounts.iter().any(VolumeMount::is_super_read_only);
     let mount_read_only = facts.mounts.iter().any(VolumeMount::is_read_only);

@@ -1,5 +1,7 @@
 //! `Decoder`: turns the bytes of a descriptor into records for the batcher, by the medium's format.
 
+use jiff::Timestamp;
+
 use crate::host::clock::now;
 use crate::source::kmsg::batcher::{Batcher, CatchUp};
 use crate::source::kmsg::journal;
@@ -17,12 +19,12 @@ pub(crate) enum Decoder {
 }
 
 impl Decoder {
-    /// Returns whether the stored cursor belongs to another log.
-    pub(crate) fn feed(&mut self, bytes: &[u8], batcher: &mut Batcher) -> bool {
+    /// `arrival`: the time of this reading. Returns whether the stored cursor belongs to another log.
+    pub(crate) fn feed(&mut self, bytes: &[u8], arrival: Timestamp, batcher: &mut Batcher) -> bool {
         let mut future = false;
         match self {
-            Decoder::Records => batcher.push(bytes, now(), None),
-            Decoder::Lines(lines) => lines.push(bytes, |raw| batcher.push(raw, now(), None)),
+            Decoder::Records => batcher.push(bytes, arrival, None),
+            Decoder::Lines(lines) => lines.push(bytes, |raw| batcher.push(raw, arrival, None)),
             Decoder::Journal {
                 lines,
                 opened,
@@ -34,7 +36,7 @@ impl Decoder {
                     {
                         future |= batcher.catch_up() == CatchUp::CursorAhead;
                     }
-                    batcher.push(&entry.raw, now(), entry.received);
+                    batcher.push(&entry.raw, arrival, entry.received);
                     *cursor = entry.cursor.or(cursor.take());
                 }
                 None => batcher.count_unreadable(),

@@ -5,6 +5,7 @@ use std::io;
 use nix::errno::Errno;
 use tokio::time::Instant;
 
+use crate::host::clock::now;
 use crate::host::exec::StreamingChild;
 use crate::model::source_update::SourceStatus;
 use crate::source::kmsg::batcher::Batcher;
@@ -14,6 +15,9 @@ use crate::source::kmsg::{
     CONTINUATION_TIMEOUT, CURSOR_INTERVAL, CURSOR_RECORDS, JOURNAL_IDLE_TIMEOUT, LOSS_PERIOD,
     LOSS_REPORT_INTERVAL, MAX_BUFFER, READ_WINDOW, status_text,
 };
+
+/// Then the other tasks of the thread have their turn.
+const MAX_BYTES_PER_TURN: usize = 16 * 1024;
 
 pub(crate) struct Session {
     pub log_fd: LogFd,
@@ -51,14 +55,15 @@ impl Session {
     /// Reads the available records, for a limited time.
     pub(crate) async fn read_available(&mut self) -> Result<ReadOutcome, io::Error> {
         let began = Instant::now();
-        let mut reads = 0_u32;
+        let (mut reads, mut bytes_read, mut arrival) = (0_u32, 0, now());
         loop {
             match self.log_fd.try_read(&mut self.buffer) {
                 Ok(0) => return Ok(ReadOutcome::End),
                 Ok(read) => {
                     self.last_read = began;
+                    bytes_read += read;
                     let bytes = self.buffer.get(..read).unwrap_or_default();
-                    self.cursor_ahead |= self.decoder.feed(bytes, &mut self.batcher);
+                    self.cursor_ahead |= self.decoder.feed(bytes, arrival, &mut self.batcher);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(ReadOutcome::Idle);
@@ -78,14 +83,17 @@ impl Session {
                 },
             }
             reads += 1;
-            // A read returns one record from the device, and about a hundred from a pipe.
-            if self.log_fd.kind != LogFdKind::Device || reads.is_multiple_of(64) {
+            // A read returns one record from the device or a pipe in packet mode, and about a hundred
+            // from another pipe.
+            if reads >= 64 || bytes_read >= MAX_BYTES_PER_TURN {
+                (reads, bytes_read) = (0, 0);
                 if began.elapsed() >= READ_WINDOW || self.cursor_ahead || self.batcher.has_batches()
                 {
                     tokio::task::yield_now().await;
                     return Ok(ReadOutcome::More);
                 }
                 tokio::task::yield_now().await;
+                arrival = now();
             }
         }
     }

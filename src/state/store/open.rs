@@ -200,7 +200,7 @@ fn try_open(path: &Path, boot_id: &str) -> Result<(Database, StoreContents), Ope
             .pragma_update(None, name, value)
             .map_err(classify)?;
     }
-    // All our memory is locked: half a mebibyte of cache is enough for these tables.
+    // All our memory is locked, and these tables are read at the start only.
     connection
         .pragma_update(None, "cache_size", -128)
         .map_err(classify)?;
