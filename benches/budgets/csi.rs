@@ -3,6 +3,7 @@
 //! PATH.
 
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -48,7 +49,7 @@ pub async fn measure(
 }
 
 /// Waits until the shim reports that it is ready.
-async fn ready(running: &mut Running, socket: &Path) -> anyhow::Result<()> {
+pub async fn ready(running: &mut Running, socket: &Path) -> anyhow::Result<()> {
     let answers = async {
         loop {
             running.must_run()?;
@@ -68,7 +69,7 @@ async fn ready(running: &mut Running, socket: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("{} does not answer", socket.display()))?
 }
 
-fn start_shim(
+pub fn start_shim(
     shim: &Path,
     daemon: &Daemon,
     socket: &Path,
@@ -248,13 +249,13 @@ fn in_path(program: &str) -> Option<PathBuf> {
 
 /// A volume, and its path in a pod.
 #[derive(Clone)]
-struct VolumeTarget {
+pub struct VolumeTarget {
     handle: String,
     path: String,
 }
 
 /// The responsive volumes of the driver: the statistics of the hung one may be an error.
-async fn volumes(daemon: &Daemon, driver: &str) -> anyhow::Result<Vec<VolumeTarget>> {
+pub async fn volumes(daemon: &Daemon, driver: &str) -> anyhow::Result<Vec<VolumeTarget>> {
     let mut inventory = daemon.connect().await?;
     let (mut all, mut page_token) = (Vec::new(), String::new());
     loop {
@@ -288,8 +289,10 @@ async fn volumes(daemon: &Daemon, driver: &str) -> anyhow::Result<Vec<VolumeTarg
     }
 }
 
+type CallFuture = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
+
 #[derive(Clone, Copy)]
-enum Call {
+pub enum Call {
     Health,
     Stats,
     Info,
@@ -335,13 +338,25 @@ async fn run(
 ) -> anyhow::Result<Calls> {
     let mut clients = Vec::new();
     for _connection in 0..connections {
-        clients.push(NodeClient::new(channel(socket).await?));
+        clients.push(client(channel(socket).await?));
     }
-    let call = move |mut client: NodeClient<Channel>, target: VolumeTarget| async move {
-        let answer = call.call(&mut client, &target).await;
-        answer.with_context(|| format!("a call for {}", target.handle))
-    };
-    calls::run(clients, targets, load, None, call).await
+    calls::run(clients, targets, load, None, caller(call)).await
+}
+
+pub fn client(channel: Channel) -> NodeClient<Channel> {
+    NodeClient::new(channel)
+}
+
+/// Makes this call for a volume, for `calls::run`.
+pub fn caller(
+    call: Call,
+) -> impl Fn(NodeClient<Channel>, VolumeTarget) -> CallFuture + Clone + Send + 'static {
+    move |mut client: NodeClient<Channel>, target: VolumeTarget| {
+        Box::pin(async move {
+            let answer = call.call(&mut client, &target).await;
+            answer.with_context(|| format!("a call for {}", target.handle))
+        })
+    }
 }
 
 /// Create, stage and publish, one volume after the other, on this machine's loop devices.

@@ -1,18 +1,26 @@
-//! The cost of an idle daemon, including its workers: memory (all of it locked) and processor time.
+//! The cost of an idle daemon, including its workers: memory (all of it locked) and processor time;
+//! and that of the shim while the kubelet asks it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use procfs::process::{Process, all_processes};
+use procfs::process::{Process, Status, all_processes};
 
-use crate::daemon::{Host, Program, check_snapshot};
+use crate::calls;
+use crate::client::channel;
+use crate::csi::{self, Call};
+use crate::daemon::{Daemon, Host, Program, check_snapshot};
 use crate::figures::{Figures, Goal};
 use crate::tree::Plan;
 
 /// Interval at which usage changes; it is shorter than the probe interval.
 const CHANGES: Duration = Duration::from_secs(20);
 const MIB: f64 = 1_048_576.0;
+/// Volumes of the kubelet that calls the shim, and how often it asks for the statistics of each, by
+/// default.
+const KUBELET_VOLUMES: usize = 100;
+const STATS_INTERVAL: Duration = Duration::from_secs(60);
 
 pub async fn measure(
     program: &Program,
@@ -24,9 +32,21 @@ pub async fn measure(
         volumes: 500,
         hung: 0,
     })?;
+    let daemon = measure_idle(program, &host, figures, idle).await?;
+    measure_shim(program, &host, &daemon, figures, idle).await?;
+    drop(daemon);
+    measure_large(program, figures).await
+}
+
+async fn measure_idle(
+    program: &Program,
+    host: &Host,
+    figures: &mut Figures,
+    idle: Duration,
+) -> anyhow::Result<Daemon> {
     let mut daemon = program.start(host.root(), "[probes]\ninterval = \"60s\"\n", None)?;
     let (_took, node) = daemon.wait_settled().await?;
-    check_snapshot(&host, &node)?;
+    check_snapshot(host, &node)?;
     // The work of the start is done, and the first probe round, distributed or not, has begun.
     tokio::time::sleep(Duration::from_secs(5)).await;
 
@@ -44,15 +64,18 @@ pub async fn measure(
     let share = spent.as_secs_f64() / started.elapsed().as_secs_f64() * 100.0;
     figures.add("idle_cpu", share, "%_of_a_core", Goal::AtMost(0.2));
 
-    let own = Process::new(pid).context("reading the daemon's /proc entry")?;
-    let status = own.status().context("reading its status")?;
-    let kib = |value: Option<u64>| value.unwrap_or_default() as f64 / 1024.0;
-    figures.add("rss", kib(status.vmrss), "MiB", Goal::AtMost(24.0));
+    let status = status(pid)?;
+    figures.add("rss", mib(status.vmrss), "MiB", Goal::AtMost(30.0));
+    figures.add(
+        "rss_anonymous",
+        mib(status.rssanon),
+        "MiB",
+        Goal::AtMost(14.0),
+    );
     figures.remark(&format!(
-        "daemon: locked {:.1} MiB, anonymous {:.1} MiB, file {:.1} MiB, threads {}",
-        kib(status.vmlck),
-        kib(status.rssanon),
-        kib(status.rssfile),
+        "daemon: locked {:.1} MiB, file {:.1} MiB, threads {}",
+        mib(status.vmlck),
+        mib(status.rssfile),
         status.threads
     ));
     let family = process_tree(pid)?;
@@ -71,7 +94,70 @@ pub async fn measure(
     );
     figures.figure_without_goal("memory_with_workers_rss_summed", rss as f64 / MIB, "MiB");
     figures.remark(&format!("{} workers", family.len() - 1));
+    Ok(daemon)
+}
+
+/// The shim in its mode driver, while the kubelet asks for the statistics of its volumes.
+async fn measure_shim(
+    program: &Program,
+    host: &Host,
+    daemon: &Daemon,
+    figures: &mut Figures,
+    time: Duration,
+) -> anyhow::Result<()> {
+    let driver = &host.volumes.first().context("a volume")?.driver;
+    let mut targets = csi::volumes(daemon, driver).await?;
+    targets.truncate(KUBELET_VOLUMES);
+    let dir = tempfile::tempdir_in("/dev/shm").context("making a folder")?;
+    let socket = dir.path().join("csi.sock");
+    let shim = program.path.with_file_name("diskvitals-csi");
+    let mut running = csi::start_shim(&shim, daemon, &socket, &["--driver-name", driver])?;
+    csi::ready(&mut running, &socket).await?;
+    let pid = running.pid();
+    let client = csi::client(channel(&socket).await?);
+    let (started, before) = (Instant::now(), cpu_time(pid)?);
+    let interval = STATS_INTERVAL / u32::try_from(targets.len())?;
+    let asked = calls::run(
+        vec![client],
+        &targets,
+        time,
+        Some(interval),
+        csi::caller(Call::Stats),
+    );
+    let asked = asked.await?;
+    let spent = cpu_time(pid)?.saturating_sub(before);
+    let share = spent.as_secs_f64() / started.elapsed().as_secs_f64() * 100.0;
+    figures.add("shim_cpu", share, "%_of_a_core", Goal::AtMost(0.5));
+    let rss = mib(status(pid)?.vmrss);
+    figures.add("shim_rss", rss, "MiB", Goal::AtMost(8.0));
+    figures.remark(&format!("shim: {:.2} calls a second", asked.rate()));
     Ok(())
+}
+
+/// A storage node: many drives and volumes.
+async fn measure_large(program: &Program, figures: &mut Figures) -> anyhow::Result<()> {
+    let host = Host::recorded(Plan {
+        drives: 256,
+        volumes: 1000,
+        hung: 0,
+    })?;
+    let mut daemon = program.start(host.root(), "[probes]\ninterval = \"60s\"\n", None)?;
+    let (_took, node) = daemon.wait_settled().await?;
+    check_snapshot(&host, &node)?;
+    // The memory that only the start needs is given back after ten seconds.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let rss = mib(status(daemon.pid())?.vmrss);
+    figures.add("rss_1000_volumes", rss, "MiB", Goal::AtMost(48.0));
+    Ok(())
+}
+
+fn status(pid: i32) -> anyhow::Result<Status> {
+    let process = Process::new(pid).with_context(|| format!("reading /proc/{pid}"))?;
+    process.status().context("reading its status")
+}
+
+fn mib(kib: Option<u64>) -> f64 {
+    kib.unwrap_or_default() as f64 / 1024.0
 }
 
 /// A process and all its descendants.

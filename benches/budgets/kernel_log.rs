@@ -86,7 +86,7 @@ pub async fn measure(
         "kernel_log_rss_after_1m",
         rss(daemon.pid())?,
         "MiB",
-        Goal::AtMost(24.0),
+        Goal::AtMost(30.0),
     );
     figures.figure_without_goal("kernel_log_rss_before", before, "MiB");
     figures.figure_without_goal(

@@ -85,11 +85,14 @@ impl DriveId {
 
 impl VolumeId {
     pub fn csi(driver: &str, handle: &str) -> Self {
-        VolumeId(shorten(&format!(
-            "csi:{}/{}",
-            escape(driver.as_bytes()),
-            escape(handle.as_bytes())
-        )).into())
+        VolumeId(
+            shorten(&format!(
+                "csi:{}/{}",
+                escape(driver.as_bytes()),
+                escape(handle.as_bytes())
+            ))
+            .into(),
+        )
     }
 
     pub fn filesystem(uuid: &str) -> Self {

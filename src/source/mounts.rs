@@ -243,7 +243,7 @@ mod tests {
             (&mounts[0].root, &mounts[0].mount_point),
             (&"/mnt1".into(), &"/mnt2".into())
         );
-        assert_eq!(mounts[0].super_options, ["rw", "errors=continue"]);
+        assert_eq!(*mounts[0].super_options, ["rw", "errors=continue"]);
     }
 
     #[test]

@@ -371,11 +371,7 @@ fn keep_device_facts(facts: &mut VolumeFacts, known: &KnownVolume) {
     facts.remote = known.facts.remote;
 }
 
-fn update_known(
-    known: Option<KnownVolume>,
-    mut facts: VolumeFacts,
-    now: Timestamp,
-) -> KnownVolume {
+fn update_known(known: Option<KnownVolume>, mut facts: VolumeFacts, now: Timestamp) -> KnownVolume {
     // Unchanged facts are shared with the published snapshots.
     let facts = match &known {
         Some(known) if *known.facts == facts => known.facts.clone(),

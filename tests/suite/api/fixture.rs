@@ -89,8 +89,8 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
     let mount = |at: HostPath, role, pod_uid| VolumeMount {
         path: at,
         role,
-        options: vec!["rw".into()],
-        super_options: vec!["rw".into()],
+        options: ["rw".into()].into(),
+        super_options: ["rw".into()].into(),
         root: path("/".into()),
         pod_uid,
     };
