@@ -236,7 +236,7 @@ pub(crate) mod tests {
             fs_type: None,
             mount_flags: Vec::new(),
         };
-        let path = HostPath::new(b"/k/\xff".to_vec());
+        let path = HostPath::new(b"/k/\xff");
         for operation in [
             Operation::Create { record: record() },
             Operation::Delete,
