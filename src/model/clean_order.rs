@@ -343,7 +343,8 @@ fn is_hung(snapshot: &Snapshot, path: &str) -> bool {
                 .map(|mount| mount.path.to_string())
                 .any(|at| at == path)
         };
-        finding.reason == Reason::ProbeTimeout && finding.is_active() && is_at()
+        let is_silent = matches!(finding.reason, Reason::ProbeTimeout | Reason::IoStalled);
+        is_silent && finding.is_active() && is_at()
     })
 }
 

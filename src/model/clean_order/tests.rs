@@ -275,10 +275,10 @@ fn a_mount_that_does_not_respond_is_hung_also_while_the_kubelet_has_its_record()
     let mut snapshot = snapshot_of(&world);
     assert_eq!(Ask::default().state(&snapshot).0, PodState::InUse);
     let volume = snapshot.volumes.keys().next().expect("one").clone();
-    let finding = Finding {
+    let mut finding = Finding {
         id: FindingId::known("f1"),
         subject: Subject::Volume(volume),
-        reason: Reason::ProbeTimeout,
+        reason: Reason::NotAccessible,
         severity: Severity::Bad,
         status: Status::Inaccessible,
         message: "the probe is pending".into(),
@@ -291,10 +291,18 @@ fn a_mount_that_does_not_respond_is_hung_also_while_the_kubelet_has_its_record()
         cleared: None,
         follows: None,
     };
-    snapshot.findings.insert(finding.id.clone(), finding.into());
-    let (state, detail) = Ask::default().state(&snapshot);
-    assert_eq!(state, PodState::Hung);
-    assert!(detail.contains(&target("u1")), "{detail}");
+    for (reason, expected) in [
+        (Reason::NotAccessible, PodState::InUse),
+        (Reason::ProbeTimeout, PodState::Hung),
+        (Reason::IoStalled, PodState::Hung),
+    ] {
+        finding.reason = reason;
+        let id = finding.id.clone();
+        snapshot.findings.insert(id, finding.clone().into());
+        let (state, detail) = Ask::default().state(&snapshot);
+        assert_eq!(state, expected, "{reason:?}");
+        assert!(detail.contains(&target("u1")), "{detail}");
+    }
 }
 
 #[test]
