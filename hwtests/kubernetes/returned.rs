@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::claims::{DRIVER, IMAGE};
+use crate::claims::{DRIVER, stateful_set};
 use crate::cluster::{self, SOON, TIME_LIMIT, apply, get, kubectl, pause, until};
 use crate::controller;
 use crate::fixture::{Fixture, NAMESPACE};
@@ -32,30 +32,12 @@ fn volume(number: usize, name: &str) -> Value {
     })
 }
 
-fn stateful_set(node: &str) -> Value {
-    let labels = json!({"app": SET});
+/// All pods on this node.
+fn shop(node: &str) -> Value {
     let serve = "while :; do busybox date >/data/now; busybox sleep 1; done";
-    json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": SET, "namespace": "default"},
-        "spec": {
-            "replicas": VOLUMES.len(), "serviceName": SET, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "hostNetwork": true, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
-                    "nodeSelector": {"kubernetes.io/hostname": node},
-                    "containers": [{
-                        "name": "server", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/usr/bin/busybox", "sh", "-c", serve],
-                        "securityContext": {"runAsUser": 0, "runAsGroup": 0}, "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-                    }],
-                },
-            },
-            "volumeClaimTemplates": [{
-                "metadata": {"name": "data"},
-                "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "given", "resources": {"requests": {"storage": "64Mi"}}},
-            }],
-        },
-    })
+    let mut set = stateful_set(SET, ("app", SET), VOLUMES.len(), "given", serve);
+    set["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    set
 }
 
 fn pod(number: usize) -> Option<Value> {
@@ -158,7 +140,7 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
     for (number, name) in VOLUMES.iter().enumerate() {
         apply(&[volume(number, name)]);
     }
-    apply(&[stateful_set(&node)]);
+    apply(&[shop(&node)]);
     let old = until("the pods run", TIME_LIMIT, running);
     let mounts_of = |uid: &str| -> Vec<String> {
         let all = second.volume_mounts();
@@ -213,7 +195,8 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
     });
     let is_named = |word: &(String, String, String)| {
         let names = |uid: &String| word.2.contains(uid);
-        word.0 == "False" && !names(&old[0]) && names(&old[1]) && names(&old[2])
+        let is_hung = word.2.contains("does not respond");
+        word.0 == "False" && !names(&old[0]) && names(&old[1]) && names(&old[2]) && is_hung
     };
     let said = until("the node says what holds it", TIME_LIMIT, || {
         word(&node).filter(is_named)
@@ -325,11 +308,11 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
         (lists == both).then_some(())
     });
     transcript.run("kubectl diskvitals stale");
-    second.enter(&["umount", &orphan]);
+    println!("{}", on_node(&second, &["cleanup", &orphan, "--yes"]));
     until("both lists are empty", SOON, || {
         (stale_lists(&second) == Default::default()).then_some(())
     });
-    transcript.note("And after it is unmounted on the node:");
+    transcript.note("And after `diskvitals cleanup` on the node:");
     transcript.run("kubectl diskvitals stale");
     fixture.end();
 }

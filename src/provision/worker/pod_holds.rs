@@ -10,7 +10,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
-use crate::host::openers::{OpenKind, OpenTarget, find_openers};
+use crate::host::openers::{OpenKind, OpenTarget, find_openers, is_copy};
 use crate::host::root::HostRoot;
 use crate::model::clean_order::{HoldKind, PodHold};
 use crate::model::mount::{Mount, parse};
@@ -109,8 +109,8 @@ fn add_openers(root: &HostRoot, host: &[Mount], pods: &BTreeSet<&str>, found: &m
             node: None,
         };
         for opener in find_openers(root, &what) {
-            // In another namespace, other directories of the same filesystem count as well. Mounts
-            // there were found above.
+            // Another pod may have a mount of the same directory in its container. Mounts in other
+            // namespaces were found above.
             let is_there = opener.kind.path().to_string().contains(uid);
             if is_there && !matches!(opener.kind, OpenKind::MountedElsewhere(_)) {
                 found.add(uid, HoldKind::Opener, opener.to_string());
@@ -162,13 +162,6 @@ fn command(process: &Path) -> String {
     // It is only a name for people.
     let comm = std::fs::read(process.join("comm")).unwrap_or_default();
     String::from_utf8_lossy(comm.trim_ascii_end()).into_owned()
-}
-
-/// A container that mounts the kubelet's directory has copies of all mounts in it, which disappear
-/// with the mount.
-fn is_copy(mount: &Mount, there: &Mount) -> bool {
-    let (copy, original) = (mount.mount_point.as_bytes(), there.mount_point.as_bytes());
-    mount.dev == there.dev && copy.ends_with(original)
 }
 
 /// Whether one of the control groups is the pod's: `…/podUID/…` (cgroupfs), `…-podUID.slice/…`
