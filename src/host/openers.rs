@@ -31,6 +31,9 @@ pub(crate) struct OpenTarget {
     pub mount_point: Option<HostPath>,
     /// For a block device, its node (`/dev/loop3`): finds processes that have the node open.
     pub node: Option<HostPath>,
+    /// The pod that the mount is for: what containers of other pods have mounted is theirs, also if
+    /// it is the same directory.
+    pub pod_uid: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,6 +117,15 @@ pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
                 true => mounts_elsewhere(&read_mounts(&process), &host, what),
                 false => mounts_at_home(&read_mounts(&process), what),
             });
+        let has_own = seen.iter().any(|mount| mount.is_own);
+        let copies: Vec<MatchingMount>;
+        let seen = match has_own && is_of_another_pod(&process, what) {
+            true => {
+                copies = seen.iter().filter(|it| !it.is_own).cloned().collect();
+                copies.as_slice()
+            }
+            false => seen.as_slice(),
+        };
         let how = find_open_kind(&process, what, seen).or_else(|| {
             let own = seen.iter().find(|mount| mount.is_own)?;
             let is_first = named.insert(namespace);
@@ -160,6 +172,34 @@ impl MatchingMount {
             is_own,
         }
     }
+}
+
+fn is_of_another_pod(process: &Path, what: &OpenTarget) -> bool {
+    let Some(uid) = &what.pod_uid else {
+        return false;
+    };
+    let groups = std::fs::read(process.join("cgroup")).unwrap_or_default();
+    let pods = pods_of_groups(&groups);
+    !pods.is_empty() && !pods.contains(uid)
+}
+
+/// The uids of the pods whose control groups are among these (the content of /proc/PID/cgroup):
+/// `…/podUID/…` (cgroupfs), `…-podUID.slice/…` with underscores (systemd);
+/// pkg/kubelet/cm/pod_container_manager_linux.go. Several, where a pod runs a kubelet.
+pub(crate) fn pods_of_groups(groups: &[u8]) -> BTreeSet<String> {
+    let parts = groups.split(|byte| matches!(byte, b'/' | b'\n'));
+    let parts = parts.filter_map(|part| std::str::from_utf8(part).ok());
+    let pods = parts.flat_map(|part| {
+        let part = part.strip_suffix(".slice").unwrap_or(part);
+        // The uid of a static pod can be any name, also one with `-pod` in it.
+        let names = part.match_indices("pod").filter_map(move |(at, word)| {
+            let (before, uid) = (&part[..at], &part[at + word.len()..]);
+            let is_pod = (before.is_empty() || before.ends_with('-')) && !uid.is_empty();
+            is_pod.then(|| uid.replace('_', "-"))
+        });
+        names
+    });
+    pods.collect()
 }
 
 fn read_mounts(process: &Path) -> Vec<Mount> {
@@ -288,6 +328,7 @@ mod tests {
             dev: DevNo::new(7, 3),
             mount_point: at.map(HostPath::from),
             node: None,
+            pod_uid: None,
         }
     }
 
@@ -346,6 +387,44 @@ mod tests {
         assert_eq!(elsewhere(copies, &what(Some("/pods/a b"))), expected);
     }
 
+    /// A container with the directory of `/pods/a b` at /data, in this control group.
+    fn container_in(group: &str, pod_uid: Option<&str>) -> Vec<Opener> {
+        let host = tempfile::tempdir().unwrap();
+        let data = "90 80 7:3 /a /data rw - ext4 /dev/loop3 rw\n";
+        for (pid, group, namespace, mounts) in [
+            (1, "/", "mnt:[1]", HOST),
+            (4_000_100, group, "mnt:[2]", data),
+        ] {
+            let process = host.path().join(format!("proc/{pid}"));
+            std::fs::create_dir_all(process.join("ns")).unwrap();
+            std::os::unix::fs::symlink(namespace, process.join("ns/mnt")).unwrap();
+            std::fs::write(process.join("mountinfo"), mounts).unwrap();
+            std::fs::write(process.join("cgroup"), format!("0::{group}\n")).unwrap();
+            std::fs::write(process.join("comm"), "mysqld\n").unwrap();
+        }
+        let mut what = what(Some("/pods/a b"));
+        what.pod_uid = pod_uid.map(str::to_owned);
+        find_openers(&HostRoot::new(host.path()), &what)
+    }
+
+    #[test]
+    fn a_container_of_another_pod_has_a_mount_of_its_own() {
+        let group = "/kubepods.slice/kubepods-podu1_2.slice/cri-containerd-1.scope";
+        let named = [Opener {
+            pid: 4_000_100,
+            comm: "mysqld".into(),
+            kind: OpenKind::MountedElsewhere("/data".into()),
+        }];
+        assert_eq!(container_in(group, Some("u1-2")), named);
+        assert_eq!(container_in(group, None), named);
+        assert_eq!(container_in("/user.slice", Some("u1-2")), named);
+        assert_eq!(container_in(group, Some("u3")), []);
+        // A kubelet in a pod.
+        let nested = "/kubepods/podouter/cgroup/kubepods/besteffort/podu1-2/1";
+        assert_eq!(container_in(nested, Some("u1-2")), named);
+        assert_eq!(container_in(nested, Some("outer")), named);
+    }
+
     #[test]
     fn a_mapping_is_known_by_the_number_of_its_device() {
         let maps = b"7f00-7f10 r--p 00000000 fe:01 12                         /lib/x\n7f20-7f30 rw-s 00000000 07:03 13    /staged/a b\n";
@@ -391,6 +470,7 @@ mod tests {
             dev: DevNo::new(7, 250),
             mount_point: None,
             node: Some("/dev/zero".into()),
+            pod_uid: None,
         };
         let found = find_openers(&HostRoot::new("/"), &what);
         child.kill().unwrap();

@@ -7,6 +7,7 @@ use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 use crate::provision::worker::error::StepWorkerError;
 use crate::provision::worker::mounts::mount_table;
+use crate::provision::worker::pod_holds::pod_of;
 
 /// One line per opener, sorted. Only /proc is read, because a mount may hang.
 pub(crate) fn openers_of_mounts(
@@ -34,6 +35,7 @@ fn opener_query(mount: &Mount) -> OpenTarget {
         dev: mount.dev,
         mount_point: Some(mount.mount_point.clone()),
         node,
+        pod_uid: pod_of(mount).map(str::to_owned),
     }
 }
 
