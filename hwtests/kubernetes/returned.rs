@@ -23,12 +23,12 @@ const SET: &str = "shop";
 const VOLUMES: [&str; 3] = ["clean", "held", "hung"];
 const TAINT: &str = "diskvitals.io/unclean";
 
-/// Volumes that any node may mount, as far as Kubernetes knows.
-fn volume(number: usize, name: &str) -> Value {
+/// A volume that any node may mount, as far as Kubernetes knows, for a pod of the set.
+pub fn volume(set: &str, number: usize, name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
         "spec": {"capacity": {"storage": "64Mi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "given",
-            "claimRef": {"namespace": "default", "name": format!("data-{SET}-{number}")}, "csi": {"driver": DRIVER, "volumeHandle": name}},
+            "claimRef": {"namespace": "default", "name": format!("data-{set}-{number}")}, "csi": {"driver": DRIVER, "volumeHandle": name}},
     })
 }
 
@@ -64,13 +64,17 @@ fn taint(node: &str) -> Option<Value> {
     taints.iter().find(|it| it["key"] == TAINT).cloned()
 }
 
-fn quarantine(node: &str) -> Option<Value> {
+pub fn is_tainted(node: &str) -> bool {
+    taint(node).is_some()
+}
+
+pub fn quarantine(node: &str) -> Option<Value> {
     let report = get(&format!("nodestorage/{node}"))?;
     Some(report["spec"]["quarantine"].clone()).filter(|it| !it.is_null())
 }
 
 /// The node's own word: status, reason and message of `AttachmentsClean`.
-fn word(node: &str) -> Option<(String, String, String)> {
+pub fn word(node: &str) -> Option<(String, String, String)> {
     let report = get(&format!("nodestorage/{node}"))?;
     let conditions = report["status"]["conditions"].as_array()?;
     let clean = conditions
@@ -138,7 +142,7 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
     let node = second.name();
     let controller = controller::start(&fixture, "", &["--duties", "quarantine"]);
     for (number, name) in VOLUMES.iter().enumerate() {
-        apply(&[volume(number, name)]);
+        apply(&[volume(SET, number, name)]);
     }
     apply(&[shop(&node)]);
     let old = until("the pods run", TIME_LIMIT, running);
