@@ -181,6 +181,23 @@ fn a_pod_of_which_the_kubelet_has_a_record_or_logs_is_in_use() {
 }
 
 #[test]
+fn a_record_that_cannot_be_read_is_named_before_a_mount_in_use() {
+    let mut world = own().csi("own", "v1", None, &[("u1", &target("u1"))]);
+    world.read_kubelet(1);
+    let mut snapshot = snapshot_of(&world);
+    let used = &snapshot.attachments[&target("u1").as_str().into()];
+    let mut other = (**used).clone();
+    other.path = target("u1").replace("pv-h", "pv-later").as_str().into();
+    other.used_by = Some(UNREADABLE_RECORD.into());
+    snapshot
+        .attachments
+        .insert(other.path.clone(), other.into());
+    let (state, detail) = Ask::default().state(&snapshot);
+    assert_eq!(state, PodState::Unreadable, "{detail}");
+    assert!(detail.contains("later"), "{detail}");
+}
+
+#[test]
 fn a_record_without_a_mount_counts_for_the_grace_period() {
     let mut world =
         TestHost::default()
