@@ -7,7 +7,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::claims::stateful_set;
-use crate::cluster::{self, HostProgram, SOON, TIME_LIMIT, apply, get, kubectl, until};
+use crate::cluster::{
+    self, HostProgram, SOON, TIME_LIMIT, apply, get, kubectl, try_kubectl, until,
+};
 use crate::controller;
 use crate::fixture::Fixture;
 use crate::nodes::{API_ADDRESS, OtherNode};
@@ -122,9 +124,15 @@ fn only_proof_frees_a_returned_node() {
     assert!(!of_living.is_empty());
 
     // An order for a pod that lives, by somebody who may write it.
-    let forged = json!({"spec": {"quarantine": {"id": "forged", "podUIDs": [&old, "../../etc"]}}});
     let of_node = format!("nodestorage/{node}");
-    kubectl(&["patch", &of_node, "--type=merge", "-p", &forged.to_string()]);
+    let order = |uids: &[&str]| {
+        let quarantine =
+            json!({"spec": {"quarantine": {"id": "forged", "podUIDs": uids}}}).to_string();
+        try_kubectl(&["patch", &of_node, "--type=merge", "-p", &quarantine], "")
+    };
+    let refused = order(&["../../etc"]).expect_err("a uid is no path");
+    assert!(refused.contains("should match"), "{refused}");
+    order(&[&old]).expect("anything that looks like a uid");
     until("the node answers it", TIME_LIMIT, || {
         let observed = get(&of_node)?["status"]["observedQuarantine"] == "forged";
         word(&node).filter(|word| observed && word.1 == "InUse" && word.2.contains(&old))
@@ -168,7 +176,7 @@ fn only_proof_frees_a_returned_node() {
     let follower = two_hours_ahead(&fixture, &duties);
     second.join_network();
     second.until_ready();
-    until_kept_by(&node, "Unreadable", "vol_data.json");
+    until_kept_by(&node, "Unreadable", "kept/mount");
     second.enter(&[
         "sh",
         "-ec",
