@@ -182,7 +182,7 @@ pub async fn measure(
         hung: 1,
     })?;
     let smartctl = Smartctl::new(&dir.path().join("smartctl")).context("writing smartctl")?;
-    let drives = smart::set_responses(&smartctl).context("writing the answers")?;
+    let drives = smart::set_responses(&smartctl, smart::DRIVES).context("writing the answers")?;
     let recorded = Recorded::new(host, smartctl, drives)?;
     let mut subjects = [
         Subject::start("kernel", program, Path::new("/"), Kernel::CONFIG)?,
