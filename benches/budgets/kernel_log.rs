@@ -23,7 +23,7 @@ use crate::daemon::{Daemon, Host, Program};
 use crate::events::{next as seen, watch};
 use crate::figures::{Better, Comparison, Figures, Goal, Samples, milliseconds};
 use crate::footprint::cpu_time;
-use crate::peers::Peers;
+use crate::peers::{self, Peers};
 use crate::process::{self, Running};
 use crate::tree::Plan;
 
@@ -241,7 +241,7 @@ async fn measure_peer(
     let dir = tempfile::tempdir().context("making a folder")?;
     let path = dir.path().join("kmsg");
     let pipe = Pipe::make(&path)?;
-    let script = r#"mount --bind "$1" /dev/kmsg && exec "$2" --enable-k8s-exporter=false --prometheus-port=0 --port=0 --config.system-log-monitor="$3""#;
+    let script = r#"mount --bind "$1" /dev/kmsg && exec "$2" --enable-k8s-exporter=false --port=0 --config.system-log-monitor="$3" --prometheus-port="$4""#;
     let mut command = Command::new("/usr/bin/unshare");
     command.args([
         "--mount",
@@ -252,7 +252,13 @@ async fn measure_peer(
         script,
         "sh",
     ]);
-    command.arg(&path).arg(&peer.program).arg(&peer.rules);
+    // It does not run without an exporter.
+    let port = peers::free_address()?.port().to_string();
+    command
+        .arg(&path)
+        .arg(&peer.program)
+        .arg(&peer.rules)
+        .arg(port);
     let mut running = Running::start(&mut command)?;
     let mut theirs = Reader {
         pid: running.pid(),

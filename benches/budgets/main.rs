@@ -25,6 +25,7 @@ mod footprint;
 #[path = "../../hwtests/support/fuse.rs"]
 mod fuse;
 mod getvolume;
+mod growth;
 mod kernel_log;
 #[allow(dead_code, reason = "the tests use the rest of it")]
 #[path = "../../hwtests/support/load.rs"]
@@ -32,6 +33,7 @@ mod load;
 mod metrics;
 mod mounts;
 mod peers;
+mod picture;
 #[path = "../../hwtests/support/populate.rs"]
 mod populate;
 mod process;
@@ -44,6 +46,7 @@ mod smart;
 mod smartctl;
 mod soak;
 mod start;
+mod straight_line;
 #[path = "../../tests/support/tree.rs"]
 mod tree;
 mod writes;
@@ -79,6 +82,9 @@ struct Arguments {
     /// The folder of the programs to measure beside (benches/build-peers).
     #[arg(long, value_name = "DIR")]
     peers: Option<PathBuf>,
+    /// Where the curves of the group `growth` are drawn.
+    #[arg(long, value_name = "FILE.svg")]
+    picture: Option<PathBuf>,
     /// Only these groups.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Group>,
@@ -128,9 +134,10 @@ enum Group {
     Csi,
     Metrics,
     Writes,
+    Growth,
 }
 
-const GROUPS: [Group; 12] = [
+const GROUPS: [Group; 13] = [
     Group::Start,
     Group::Events,
     Group::Mounts,
@@ -142,6 +149,7 @@ const GROUPS: [Group; 12] = [
     Group::Writes,
     Group::Checks,
     Group::Csi,
+    Group::Growth,
     Group::Footprint,
 ];
 
@@ -259,6 +267,7 @@ async fn measure(group: Group, arguments: &Arguments, figures: &mut Figures) -> 
             let idle = Duration::from_secs(arguments.seconds);
             writes::measure(&program, figures, idle).await
         }
+        Group::Growth => growth::measure(&program, figures, arguments.picture.as_deref()).await,
         Group::Footprint => {
             let idle = Duration::from_secs(arguments.seconds);
             footprint::measure(&program, figures, idle).await

@@ -246,7 +246,7 @@ pub async fn measure_round(
 
 /// The processor time of the daemon and its workers, without the programs that they started and
 /// reaped.
-fn cpu_time_of(pid: i32) -> anyhow::Result<Duration> {
+pub fn cpu_time_of(pid: i32) -> anyhow::Result<Duration> {
     let mut ticks = 0;
     for process in process_tree(pid)? {
         // A process that has just ended is smartctl.
