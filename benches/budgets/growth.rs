@@ -51,8 +51,10 @@ struct Subject {
     limit: f64,
 }
 
-/// A curve that grows in proportion has one slope in both of its halves; this is what noise may add.
-const LARGEST_BEND: f64 = 1.5;
+/// A curve that grows in proportion has one slope in both of its halves, one that grows with the
+/// square is three times as steep in the second. The first half may lie in memory that the heap has
+/// free after the start.
+const LARGEST_BEND: f64 = 2.0;
 
 const DRIVES: Subject = Subject {
     name: "drives",
@@ -161,7 +163,6 @@ fn bend(points: &[(f64, f64)]) -> Option<f64> {
         return None;
     }
     let (before, after) = (slope(&points[..=middle])?, slope(&points[middle..])?);
-    // Flat at first, steep later: this is no noise.
     Some(after / before.max(f64::MIN_POSITIVE))
 }
 
