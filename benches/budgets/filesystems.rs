@@ -180,6 +180,8 @@ async fn measure_hung(
         anyhow::Ok(samples)
     };
     let (mut samples, theirs) = tokio::try_join!(all_of_ours, first_of_theirs)?;
+    let median = milliseconds(samples.quantile(0.5));
+    figures.figure_without_goal("mounts_scrape_one_hung_p50", median, "ms");
     let p99 = milliseconds(samples.quantile(0.99));
     figures.add("mounts_scrape_one_hung_p99", p99, "ms", Goal::AtMost(10.0));
     let Some((first, second)) = theirs else {

@@ -65,13 +65,13 @@ const VOLUMES: Subject = Subject {
     name: "volumes",
     one: "volume",
     time: "processor time of a probe round",
-    limit: 16.0,
+    limit: 32.0,
 };
 const FINDINGS: Subject = Subject {
     name: "cleared findings",
     one: "finding",
     time: "start until settled",
-    limit: 4.0,
+    limit: 2.0,
 };
 const WATCHERS: Subject = Subject {
     name: "watchers",
