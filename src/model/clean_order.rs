@@ -190,9 +190,13 @@ fn obstacle(uid: &str, evidence: &OrderEvidence<'_>) -> Option<(PodState, String
         let holds = evidence.holds.unwrap_or_default().iter();
         holds.filter(|hold| hold.pod_uid == uid)
     };
+    // Where the kubelet's directory is mounted at two places, each mount in it is as well, and both
+    // go with one unmount. If another mount is at such a path, it is left afterwards.
+    let of_pod = format!("/pods/{uid}/");
     let is_known = |path: &str| {
-        let mut known = attachments.iter();
-        known.any(|it| it.path.to_string() == path)
+        let below = path.find(&of_pod).map(|at| &path[at..]);
+        let mut known = attachments.iter().map(|it| it.path.to_string());
+        known.any(|it| it == path || below.is_some_and(|below| it.ends_with(below)))
     };
     let others: Vec<&str> = holds()
         .filter(|hold| hold.kind == HoldKind::Mount && !is_known(&hold.detail))

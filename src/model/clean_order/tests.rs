@@ -239,6 +239,21 @@ fn another_drivers_mount_is_waited_for_and_never_removed() {
 }
 
 #[test]
+fn the_same_mount_in_a_second_place_of_the_kubelets_directory_goes_with_it() {
+    let second = target("u1").replace(K, "/data/kubelet");
+    let held = |path: &str, world: TestHost| {
+        Ask::hold("u1", HoldKind::Mount, path)
+            .state(&snapshot_of(&world))
+            .0
+    };
+    assert_eq!(held(&second, own()), PodState::Cleaning);
+    let other = second.replace("pv-", "pw-");
+    assert_eq!(held(&other, own()), PodState::Foreign);
+    // It is left although the one in the first place is gone.
+    assert_eq!(held(&second, TestHost::default()), PodState::Foreign);
+}
+
+#[test]
 fn a_process_of_the_pod_holds_it_and_nothing_is_unmounted_below_it() {
     let snapshot = snapshot_of(&own());
     for kind in [HoldKind::Process, HoldKind::MountElsewhere] {
