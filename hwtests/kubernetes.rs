@@ -49,6 +49,8 @@ mod returned;
 mod transcript;
 #[path = "kubernetes/two_nodes.rs"]
 mod two_nodes;
+#[path = "kubernetes/unclean.rs"]
+mod unclean;
 #[path = "kubernetes/versions.rs"]
 mod versions;
 #[path = "kubernetes/volumes.rs"]

@@ -1,8 +1,7 @@
 //! The shim under load: health and statistics of 1,000 volumes, one of which hangs; the cost of the
-//! interposer; the time to provision volumes. csi-mock is measured too, if its program is in the
-//! PATH.
+//! interposer; the time to provision volumes. csi-mock is measured beside it, if it is built.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -21,8 +20,9 @@ use tonic::transport::Channel;
 use crate::calls::{self, Calls};
 use crate::client::channel;
 use crate::daemon::{Daemon, Host, Program, check_snapshot};
-use crate::figures::{Figures, Goal, Samples, milliseconds};
-use crate::process::Running;
+use crate::figures::{Better, Comparison, Figures, Goal, Samples, milliseconds};
+use crate::peers::Peers;
+use crate::process::{self, Running};
 use crate::tree::Plan;
 
 const CONNECTIONS: usize = 16;
@@ -35,11 +35,12 @@ const MIB: i64 = 1 << 20;
 
 pub async fn measure(
     program: &Program,
+    peers: &Peers,
     figures: &mut Figures,
     load: Duration,
 ) -> anyhow::Result<()> {
     let shim = program.path.with_file_name("diskvitals-csi");
-    measure_shim(program, &shim, figures, load).await?;
+    measure_shim(program, &shim, peers, figures, load).await?;
     if nix::unistd::geteuid().is_root() {
         measure_provisioning(program, &shim, figures).await?;
     } else {
@@ -96,6 +97,7 @@ pub fn start_shim(
 async fn measure_shim(
     program: &Program,
     shim: &Path,
+    peers: &Peers,
     figures: &mut Figures,
     load: Duration,
 ) -> anyhow::Result<()> {
@@ -138,18 +140,17 @@ async fn measure_shim(
     figures.figure_without_goal("csi_health_1_connection_rate", one.rate(), "calls/s");
     let many = run(&socket, &targets, CONNECTIONS, load, Call::Health).await?;
     figures.figure_without_goal("csi_health_16_connections_rate", many.rate(), "calls/s");
-    let mut one = run(&socket, &targets, 1, load, Call::Stats).await?;
-    one.print_median(figures, "csi_stats_1_connection");
+    let ours = Stats::measure(&socket, &targets, running.pid(), load).await?;
+    figures.figure_without_goal("csi_stats_1_connection_p50", ours.one.0, "ms");
     figures.add(
         "csi_stats_1_connection_p99",
-        one.milliseconds(0.99),
+        ours.one.1,
         "ms",
         Goal::AtMost(2.0),
     );
-    let many = run(&socket, &targets, CONNECTIONS, load, Call::Stats).await?;
     figures.add(
         "csi_stats_16_connections_rate",
-        many.rate(),
+        ours.rates.1,
         "calls/s",
         Goal::AtLeast(10.0 * HOST_PATH_RATE),
     );
@@ -176,19 +177,76 @@ async fn measure_shim(
             Goal::AtMost(goal),
         );
     }
-    if let Err(error) = measure_mock(&dir, figures, load).await {
-        figures.not_measured("csi_mock", &error);
+    figures.figure_without_goal("csi_daemon_memory", process::memory(daemon.pid())?, "MiB");
+    if let Some(mock) = peers.find("csi-mock", figures) {
+        match measure_mock(&mock, &dir, load).await {
+            Ok(theirs) => compare(&ours, &theirs, figures),
+            Err(error) => figures.not_measured("csi_mock", &error),
+        }
     }
     Ok(())
 }
 
-/// NodeGetVolumeStats of csi-mock, which answers from memory without any checks, for one volume
-/// that it considers published.
-async fn measure_mock(dir: &TempDir, figures: &Figures, load: Duration) -> anyhow::Result<()> {
-    let Some(program) = in_path("csi-mock") else {
-        figures.remark("csi-mock is not in the PATH: not measured beside");
-        return Ok(());
+/// NodeGetVolumeStats of one driver.
+struct Stats {
+    /// Median and 99th percentile in milliseconds, of calls one after the other.
+    one: (f64, f64),
+    /// The same of 16 connections that all call as fast as answers come.
+    many: (f64, f64),
+    /// Calls per second, on one connection and on 16.
+    rates: (f64, f64),
+    /// Of the driver's process, in MiB.
+    memory: f64,
+}
+
+impl Stats {
+    async fn measure(
+        socket: &Path,
+        targets: &[VolumeTarget],
+        driver: i32,
+        load: Duration,
+    ) -> anyhow::Result<Stats> {
+        let mut one = run(socket, targets, 1, load, Call::Stats).await?;
+        let mut many = run(socket, targets, CONNECTIONS, load, Call::Stats).await?;
+        Ok(Stats {
+            one: (one.milliseconds(0.5), one.milliseconds(0.99)),
+            many: (many.milliseconds(0.5), many.milliseconds(0.99)),
+            rates: (one.rate(), many.rate()),
+            memory: process::memory(driver)?,
+        })
+    }
+}
+
+fn compare(ours: &Stats, theirs: &Stats, figures: &mut Figures) {
+    let comparison = |what, unit, better, of: fn(&Stats) -> f64| Comparison {
+        peer: "csi_mock",
+        what,
+        unit,
+        better,
+        ours: of(ours),
+        theirs: of(theirs),
     };
+    let latency = |what, of| comparison(what, "ms", Better::Less, of);
+    let rate = |what, of| comparison(what, "calls/s", Better::More, of);
+    for comparison in [
+        latency("1_connection_p50", |stats| stats.one.0),
+        latency("1_connection_p99", |stats| stats.one.1),
+        rate("1_connection_rate", |stats| stats.rates.0),
+        latency("16_connections_p50", |stats| stats.many.0),
+        latency("16_connections_p99", |stats| stats.many.1),
+        rate("16_connections_rate", |stats| stats.rates.1),
+    ] {
+        figures.compare_without_goal(comparison);
+    }
+    figures
+        .remark("no goal: csi-mock answers with constants, ours asks the daemon for each volume");
+    figures.compare(comparison("memory", "MiB", Better::Less, |stats| {
+        stats.memory
+    }));
+}
+
+/// csi-mock answers from memory and examines nothing, for one volume that it considers published.
+async fn measure_mock(program: &Path, dir: &TempDir, load: Duration) -> anyhow::Result<Stats> {
     let socket = dir.path().join("mock.sock");
     let endpoint = format!("unix://{}", socket.display());
     let mut command = Command::new(program);
@@ -197,16 +255,7 @@ async fn measure_mock(dir: &TempDir, figures: &Figures, load: Duration) -> anyho
     let targets = [published_by_mock(&socket, &dir.path().join("target"))
         .await
         .context("publishing a volume of csi-mock")?];
-    let mut one = run(&socket, &targets, 1, load, Call::Stats).await?;
-    one.print_median(figures, "csi_mock_stats_1_connection");
-    figures.figure_without_goal(
-        "csi_mock_stats_1_connection_p99",
-        one.milliseconds(0.99),
-        "ms",
-    );
-    let many = run(&socket, &targets, CONNECTIONS, load, Call::Stats).await?;
-    figures.figure_without_goal("csi_mock_stats_16_connections_rate", many.rate(), "calls/s");
-    Ok(())
+    Stats::measure(&socket, &targets, mock.pid(), load).await
 }
 
 async fn published_by_mock(socket: &Path, target: &Path) -> anyhow::Result<VolumeTarget> {
@@ -239,12 +288,6 @@ async fn published_by_mock(socket: &Path, target: &Path) -> anyhow::Result<Volum
         .node_publish_volume(request)
         .await?;
     Ok(target)
-}
-
-fn in_path(program: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|folder| folder.join(program))
-        .find(|path| path.is_file())
 }
 
 /// A volume, and its path in a pod.

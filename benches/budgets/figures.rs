@@ -8,6 +8,41 @@ pub enum Goal {
     AtLeast(f64),
 }
 
+/// Which of two values is the better one.
+#[derive(Clone, Copy)]
+pub enum Better {
+    Less,
+    More,
+}
+
+/// The same quantity of diskvitals and of a peer: another program that was measured in this run.
+#[derive(Clone, Copy)]
+pub struct Comparison {
+    pub peer: &'static str,
+    pub what: &'static str,
+    pub unit: &'static str,
+    pub better: Better,
+    pub ours: f64,
+    pub theirs: f64,
+}
+
+impl Comparison {
+    /// How many times as good diskvitals is: above one, it is ahead.
+    fn ratio(&self) -> f64 {
+        match self.better {
+            Better::Less => self.theirs / self.ours,
+            Better::More => self.ours / self.theirs,
+        }
+    }
+
+    fn print(&self, figures: &Figures) -> String {
+        let name = format!("{}_{}", self.peer, self.what);
+        figures.figure_without_goal(&format!("{name}_ours"), self.ours, self.unit);
+        figures.figure_without_goal(&format!("{name}_theirs"), self.theirs, self.unit);
+        format!("{name}_ratio")
+    }
+}
+
 /// Prints each figure as soon as it is measured: the later ones take minutes.
 #[derive(Default)]
 pub struct Figures {
@@ -27,6 +62,18 @@ impl Figures {
             if good { "ok" } else { "SHORT" }
         );
         self.short += usize::from(!good);
+    }
+
+    /// Prints both values, and how many times as good diskvitals is. The goal is to be ahead.
+    pub fn compare(&mut self, comparison: Comparison) {
+        let name = comparison.print(self);
+        self.add(&name, comparison.ratio(), "times", Goal::AtLeast(1.0));
+    }
+
+    /// The same where the peer does something else or less, so that being behind is no shortcoming.
+    pub fn compare_without_goal(&self, comparison: Comparison) {
+        let name = comparison.print(self);
+        self.figure_without_goal(&name, comparison.ratio(), "times");
     }
 
     /// Says what is missing in the output. The run goes on, and fails at its end.
@@ -95,5 +142,35 @@ impl Samples {
 
     pub fn max(&mut self) -> Duration {
         self.quantile(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_above_one_means_that_ours_is_ahead() {
+        let latency = Comparison {
+            peer: "peer",
+            what: "latency",
+            unit: "ms",
+            better: Better::Less,
+            ours: 2.0,
+            theirs: 5.0,
+        };
+        assert_eq!(latency.ratio(), 2.5);
+        let rate = Comparison {
+            better: Better::More,
+            ..latency
+        };
+        assert_eq!(rate.ratio(), 0.4);
+        let mut figures = Figures::default();
+        figures.compare(latency);
+        assert_eq!(figures.short(), 0);
+        figures.compare_without_goal(rate);
+        assert_eq!(figures.short(), 0);
+        figures.compare(rate);
+        assert_eq!(figures.short(), 1);
     }
 }

@@ -187,7 +187,7 @@ pub fn process_tree(pid: i32) -> anyhow::Result<Vec<Process>> {
 }
 
 /// Resident and proportional bytes, from smaps_rollup.
-fn memory(process: &Process) -> anyhow::Result<(u64, u64)> {
+pub fn memory(process: &Process) -> anyhow::Result<(u64, u64)> {
     let rollup = process
         .smaps_rollup()
         .with_context(|| format!("reading smaps_rollup of {}", process.pid))?;

@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -17,13 +18,13 @@ use diskvitals::api::wire;
 use diskvitals::api::wire::watch_event::Item;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use procfs::process::Process;
 
 use crate::daemon::{Daemon, Host, Program};
 use crate::events::{next as seen, watch};
-use crate::figures::{Figures, Goal, Samples, milliseconds};
+use crate::figures::{Better, Comparison, Figures, Goal, Samples, milliseconds};
 use crate::footprint::cpu_time;
-use crate::process::Running;
+use crate::peers::{self, Peers};
+use crate::process::{self, Running};
 use crate::tree::Plan;
 
 /// Records per second, as on a busy node.
@@ -34,21 +35,41 @@ const PIPE_BYTES: i32 = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// A reader that lets a full pipe wait for so long has ended, or hangs.
 const READER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Beside a peer: how often each is measured, and by how much the rate is lowered until the peer
+/// keeps up with it.
+const TURNS: u32 = 2;
+const RATE_STEP: f64 = 0.9;
+const MAX_ATTEMPTS: u32 = 12;
 /// Number of records whose latency is measured, for drives of the recorded host.
 const ROUNDS: usize = 60;
 const NVME: [&str; 2] = ["nvme0n1", "nvme1n1"];
 /// The path of the pipe below the daemon's host root.
 const PATH: &str = "/run/kernel-log";
 
-/// node-problem-detector, if it is built, and its default rules.
-pub struct Peer {
-    pub program: PathBuf,
-    pub rules: PathBuf,
+/// node-problem-detector and its default rules.
+struct Peer {
+    program: PathBuf,
+    rules: PathBuf,
+}
+
+impl Peer {
+    const NAME: &str = "node-problem-detector";
+
+    fn find(peers: &Peers, figures: &Figures) -> Option<Peer> {
+        let program = peers.find(Peer::NAME, figures)?;
+        let is_root = nix::unistd::geteuid().is_root();
+        if !is_root {
+            figures.remark("node-problem-detector reads /dev/kmsg: not measured without root");
+        }
+        let rules = program.parent()?.parent()?;
+        let rules = rules.join("share/node-problem-detector/kernel-monitor.json");
+        is_root.then_some(Peer { program, rules })
+    }
 }
 
 pub async fn measure(
     program: &Program,
-    peer: Option<&Peer>,
+    peers: &Peers,
     figures: &mut Figures,
     time: Duration,
 ) -> anyhow::Result<()> {
@@ -65,26 +86,31 @@ pub async fn measure(
     )?;
     daemon.wait_settled().await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let (pipe, next) = measure_latency(&daemon, pipe, figures).await?;
-    let (share, pipe, next) = measure_cpu_share(daemon.pid(), pipe, time, next).await?;
+    let next = measure_latency(&daemon, &pipe, figures).await?;
+    let mut reader = Reader {
+        pid: daemon.pid(),
+        pipe,
+        next,
+    };
+    let share = reader.cpu_share(RATE, time).await?;
+    let share = share.with_context(|| {
+        format!("this machine is too busy, or the reader too slow, for {RATE} records/s")
+    })?;
     figures.add("kernel_log_cpu", share, "of_a_core", Goal::AtMost(0.05));
     figures.remark(&format!(
         "{RATE} records/s for {} s, one in a hundred about a drive",
         time.as_secs()
     ));
-    compare_with_peer(peer, share, time, figures).await;
 
-    let before = rss(daemon.pid())?;
+    let (before, _) = process::resident(daemon.pid())?;
     let started = Instant::now();
-    let (pipe, _) = tokio::task::spawn_blocking(move || pipe.feed(next, FLOOD_RECORDS, None))
-        .await
-        .context("feeding the pipe")??;
-    pipe.wait_drained().await?;
+    reader.feed(FLOOD_RECORDS, None).await?;
+    reader.pipe.wait_drained().await?;
     let took = started.elapsed();
     tokio::time::sleep(Duration::from_secs(2)).await;
     figures.add(
         "kernel_log_rss_after_1m",
-        rss(daemon.pid())?,
+        process::resident(daemon.pid())?.0,
         "MiB",
         Goal::AtMost(30.0),
     );
@@ -94,6 +120,9 @@ pub async fn measure(
         FLOOD_RECORDS as f64 / took.as_secs_f64(),
         "records/s",
     );
+    if let Some(peer) = Peer::find(peers, figures) {
+        compare_with_peer(&peer, &mut reader, time, figures).await;
+    }
     // The daemon must still run at the end.
     daemon.wait_settled().await.map(drop)
 }
@@ -101,12 +130,11 @@ pub async fn measure(
 /// Measures the time from a log record to the drive on Watch, in a quiet log and in a flood.
 async fn measure_latency(
     daemon: &Daemon,
-    pipe: Pipe,
+    pipe: &Pipe,
     figures: &mut Figures,
-) -> anyhow::Result<(Pipe, u64)> {
+) -> anyhow::Result<u64> {
     let mut events = watch(daemon).await?;
     let mut next = 0;
-    let mut pipe = pipe;
     for (name, flood) in [
         ("kernel_log_on_watch", false),
         ("kernel_log_on_watch_in_a_flood", true),
@@ -114,11 +142,7 @@ async fn measure_latency(
         let mut samples = Samples::default();
         for turn in 0..ROUNDS {
             if flood {
-                let (fed, _) =
-                    tokio::task::spawn_blocking(move || pipe.feed(next, RATE / 10, Some(RATE)))
-                        .await
-                        .context("feeding the pipe")??;
-                pipe = fed;
+                pipe.feed(next, RATE / 10, Some(RATE)).await?;
                 next += RATE / 10;
             }
             // The daemon stores few sectors of a drive, so the records are distributed over the
@@ -155,61 +179,69 @@ async fn measure_latency(
             Goal::AtMost(100.0),
         );
     }
-    Ok((pipe, next))
+    Ok(next)
 }
 
-/// Returns the share of one core while records arrive at `RATE`, the pipe, and the number of the
-/// next record.
-async fn measure_cpu_share(
+/// A process that reads the log.
+struct Reader {
     pid: i32,
     pipe: Pipe,
-    time: Duration,
-    first: u64,
-) -> anyhow::Result<(f64, Pipe, u64)> {
-    let (started, before) = (Instant::now(), cpu_time(pid)?);
-    let records = RATE * time.as_secs();
-    let (pipe, fed) = tokio::task::spawn_blocking(move || pipe.feed(first, records, Some(RATE)))
-        .await
-        .context("feeding the pipe")??;
-    pipe.wait_drained().await?;
-    let (spent, took) = (cpu_time(pid)?.saturating_sub(before), started.elapsed());
-    if fed > time.mul_f64(1.05) {
-        bail!(
-            "{records} records took {fed:?}: this machine is too busy, or the reader too slow, for {RATE} records/s"
-        );
-    }
-    Ok((
-        spent.as_secs_f64() / took.as_secs_f64(),
-        pipe,
-        first + records,
-    ))
+    /// The number of the next record.
+    next: u64,
 }
 
-async fn compare_with_peer(peer: Option<&Peer>, share: f64, time: Duration, figures: &mut Figures) {
-    let Some(peer) = peer else {
-        figures.remark("node-problem-detector and its rules are not here (or not root): not measured beside it");
-        return;
-    };
-    match measure_peer(peer, time).await {
-        Ok(theirs) => {
-            figures.figure_without_goal("node_problem_detector_cpu", theirs, "of_a_core");
-            figures.figure_without_goal(
-                "kernel_log_cpu_ratio",
-                share / theirs,
-                "of_node-problem-detector's",
-            );
+impl Reader {
+    async fn feed(&mut self, records: u64, rate: Option<u64>) -> anyhow::Result<Duration> {
+        let took = self.pipe.feed(self.next, records, rate).await?;
+        self.next += records;
+        Ok(took)
+    }
+
+    /// The share of one core while records arrive at `rate`; `None`: the reader does not keep up.
+    async fn cpu_share(&mut self, rate: u64, time: Duration) -> anyhow::Result<Option<f64>> {
+        let (started, before) = (Instant::now(), cpu_time(self.pid)?);
+        let fed = self
+            .feed((rate as f64 * time.as_secs_f64()) as u64, Some(rate))
+            .await?;
+        self.pipe.wait_drained().await?;
+        let (spent, took) = (
+            cpu_time(self.pid)?.saturating_sub(before),
+            started.elapsed(),
+        );
+        let share = spent.as_secs_f64() / took.as_secs_f64();
+        Ok((fed <= time.mul_f64(1.05)).then_some(share))
+    }
+
+    /// Records per second when the next one is written as soon as there is room for it.
+    async fn full_rate(&mut self, time: Duration) -> anyhow::Result<f64> {
+        const PART: u64 = 1000;
+        let (started, first) = (Instant::now(), self.next);
+        while started.elapsed() < time {
+            self.feed(PART, None).await?;
         }
-        Err(error) => figures.not_measured("node_problem_detector_cpu", &error),
+        self.pipe.wait_drained().await?;
+        Ok((self.next - first) as f64 / started.elapsed().as_secs_f64())
+    }
+}
+
+async fn compare_with_peer(peer: &Peer, ours: &mut Reader, time: Duration, figures: &mut Figures) {
+    if let Err(error) = measure_peer(peer, ours, time, figures).await {
+        figures.not_measured(Peer::NAME, &error);
     }
 }
 
 /// Runs in a separate mount namespace with the pipe mounted over the device, because the peer has a
 /// fixed path.
-async fn measure_peer(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
+async fn measure_peer(
+    peer: &Peer,
+    ours: &mut Reader,
+    time: Duration,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
     let dir = tempfile::tempdir().context("making a folder")?;
     let path = dir.path().join("kmsg");
     let pipe = Pipe::make(&path)?;
-    let script = r#"mount --bind "$1" /dev/kmsg && exec "$2" --enable-k8s-exporter=false --prometheus-port=0 --port=0 --config.system-log-monitor="$3""#;
+    let script = r#"mount --bind "$1" /dev/kmsg && exec "$2" --enable-k8s-exporter=false --port=0 --config.system-log-monitor="$3" --prometheus-port="$4""#;
     let mut command = Command::new("/usr/bin/unshare");
     command.args([
         "--mount",
@@ -220,17 +252,92 @@ async fn measure_peer(peer: &Peer, time: Duration) -> anyhow::Result<f64> {
         script,
         "sh",
     ]);
-    command.arg(&path).arg(&peer.program).arg(&peer.rules);
+    // It does not run without an exporter.
+    let port = peers::free_address()?.port().to_string();
+    command
+        .arg(&path)
+        .arg(&peer.program)
+        .arg(&peer.rules)
+        .arg(port);
     let mut running = Running::start(&mut command)?;
+    let mut theirs = Reader {
+        pid: running.pid(),
+        pipe,
+        next: 0,
+    };
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let measured = measure_cpu_share(running.pid(), pipe, time, 0).await;
+    let compared = compare(ours, &mut theirs, time, figures).await;
     // Its end explains why nobody read the pipe.
-    running.must_run().context("node-problem-detector")?;
-    measured.map(|(share, ..)| share)
+    running.must_run().context(Peer::NAME)?;
+    compared
+}
+
+/// Processor time and memory of both at the highest rate that the peer keeps up with, in turns.
+async fn compare(
+    ours: &mut Reader,
+    theirs: &mut Reader,
+    time: Duration,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let turn = time / TURNS;
+    let rates = (ours.full_rate(turn).await?, theirs.full_rate(turn).await?);
+    let mut rate = rates.0.min(rates.1);
+    let mut shares = None;
+    for _attempt in 0..MAX_ATTEMPTS {
+        rate *= RATE_STEP;
+        shares = cpu_shares(ours, theirs, rate as u64, turn).await?;
+        if shares.is_some() {
+            break;
+        }
+    }
+    let (of_ours, of_theirs) =
+        shares.with_context(|| format!("a reader falls behind at {rate:.0} records/s"))?;
+    figures.remark(&format!(
+        "node-problem-detector keeps up with {rate:.0} records/s: both at this rate, {TURNS} turns of {turn:?} each"
+    ));
+    let comparison = |what, unit, better, ours, theirs| Comparison {
+        peer: "node_problem_detector",
+        what,
+        unit,
+        better,
+        ours,
+        theirs,
+    };
+    let memory = (process::memory(ours.pid)?, process::memory(theirs.pid)?);
+    let resident = (process::resident(ours.pid)?, process::resident(theirs.pid)?);
+    for comparison in [
+        comparison("full_rate", "records/s", Better::More, rates.0, rates.1),
+        comparison("cpu", "of_a_core", Better::Less, of_ours, of_theirs),
+        comparison("rss", "MiB", Better::Less, resident.0.0, resident.1.0),
+        comparison("memory", "MiB", Better::Less, memory.0, memory.1),
+    ] {
+        figures.compare(comparison);
+    }
+    Ok(())
+}
+
+/// Of both in turns, on average; `None`: one of them does not keep up.
+async fn cpu_shares(
+    ours: &mut Reader,
+    theirs: &mut Reader,
+    rate: u64,
+    turn: Duration,
+) -> anyhow::Result<Option<(f64, f64)>> {
+    let (mut of_ours, mut of_theirs) = (0.0, 0.0);
+    for _turn in 0..TURNS {
+        for (reader, sum) in [(&mut *ours, &mut of_ours), (&mut *theirs, &mut of_theirs)] {
+            let Some(share) = reader.cpu_share(rate, turn).await? else {
+                return Ok(None);
+            };
+            *sum += share / f64::from(TURNS);
+        }
+    }
+    Ok(Some((of_ours, of_theirs)))
 }
 
 /// The writing end. It is open for reading too: the daemon opens and closes its end at any time.
-pub struct Pipe(File);
+#[derive(Clone)]
+pub struct Pipe(Arc<File>);
 
 impl Pipe {
     pub fn make(path: &Path) -> anyhow::Result<Pipe> {
@@ -251,16 +358,28 @@ impl Pipe {
         )
         .context("setting the pipe's packet mode")?;
         fcntl(&file, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES)).context("making the pipe larger")?;
-        Ok(Pipe(file))
+        Ok(Pipe(Arc::new(file)))
     }
 
     /// Writes as fast as the records are read, or at a rate. Returns the duration.
-    pub fn feed(
-        self,
+    pub async fn feed(
+        &self,
         first: u64,
         records: u64,
         rate: Option<u64>,
-    ) -> anyhow::Result<(Pipe, Duration)> {
+    ) -> anyhow::Result<Duration> {
+        let pipe = self.clone();
+        tokio::task::spawn_blocking(move || pipe.feed_records(first, records, rate))
+            .await
+            .context("feeding the pipe")?
+    }
+
+    fn feed_records(
+        &self,
+        first: u64,
+        records: u64,
+        rate: Option<u64>,
+    ) -> anyhow::Result<Duration> {
         let started = Instant::now();
         let mut record = String::new();
         for at in 0..records {
@@ -272,14 +391,14 @@ impl Pipe {
             write_record(first + at, &mut record);
             self.write(&record, READER_TIMEOUT)?;
         }
-        Ok((self, started.elapsed()))
+        Ok(started.elapsed())
     }
 
     /// Waits while the pipe is full, at most for `patience`.
     fn write(&self, record: &str, patience: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + patience;
         loop {
-            match (&self.0).write(record.as_bytes()) {
+            match (&*self.0).write(record.as_bytes()) {
                 // A record is one packet, which is written whole or not at all.
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -342,13 +461,6 @@ fn write_record(seq: u64, record: &mut String) {
     };
 }
 
-fn rss(pid: i32) -> anyhow::Result<f64> {
-    let status = Process::new(pid)
-        .and_then(|process| process.status())
-        .context("reading the daemon's /proc entry")?;
-    Ok(status.vmrss.unwrap_or_default() as f64 / 1024.0)
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
@@ -383,16 +495,24 @@ mod tests {
             program,
             rules: dir.path().join("rules"),
         };
+        let pipe = Pipe::make(&dir.path().join("pipe")).expect("a pipe");
+        let mut command = Command::new("cat");
+        let reader = Running::start(command.arg(dir.path().join("pipe"))).expect("a reader");
+        let mut ours = Reader {
+            pid: reader.pid(),
+            pipe,
+            next: 0,
+        };
         let mut figures = Figures::default();
         let time = Duration::from_secs(3);
         let limit = Duration::from_secs(60);
-        let measured = compare_with_peer(Some(&peer), 0.01, time, &mut figures);
+        let measured = compare_with_peer(&peer, &mut ours, time, &mut figures);
         let ended = tokio::time::timeout(limit, measured).await;
         assert!(ended.is_ok(), "it waits for ever");
         assert_eq!(
             figures.missing(),
             [
-                "node_problem_detector_cpu: node-problem-detector: /usr/bin/unshare has ended: signal: 9 (SIGKILL)"
+                "node-problem-detector: node-problem-detector: /usr/bin/unshare has ended: signal: 9 (SIGKILL)"
             ]
         );
     }

@@ -19,17 +19,21 @@ mod csi;
 mod daemon;
 mod events;
 mod figures;
+mod filesystems;
 mod footprint;
 #[allow(dead_code, reason = "the tests use the rest of it")]
 #[path = "../../hwtests/support/fuse.rs"]
 mod fuse;
 mod getvolume;
+mod growth;
 mod kernel_log;
 #[allow(dead_code, reason = "the tests use the rest of it")]
 #[path = "../../hwtests/support/load.rs"]
 mod load;
 mod metrics;
 mod mounts;
+mod peers;
+mod picture;
 #[path = "../../hwtests/support/populate.rs"]
 mod populate;
 mod process;
@@ -42,6 +46,7 @@ mod smart;
 mod smartctl;
 mod soak;
 mod start;
+mod straight_line;
 #[path = "../../tests/support/tree.rs"]
 mod tree;
 mod writes;
@@ -54,6 +59,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::figures::Figures;
+use crate::peers::Peers;
 
 #[derive(Parser)]
 #[command(
@@ -73,15 +79,12 @@ struct Arguments {
     /// How long records of the kernel log come at the rate of a storm.
     #[arg(long, default_value_t = 20)]
     storm_seconds: u64,
-    /// node-problem-detector, to measure beside; with --peer-rules.
-    #[arg(long, value_name = "PROGRAM", requires = "peer_rules")]
-    peer: Option<PathBuf>,
-    /// Its kernel-monitor.json.
-    #[arg(long, value_name = "FILE")]
-    peer_rules: Option<PathBuf>,
-    /// smartctl_exporter, to measure beside.
-    #[arg(long, value_name = "PROGRAM")]
-    smart_peer: Option<PathBuf>,
+    /// The folder of the programs to measure beside (benches/build-peers).
+    #[arg(long, value_name = "DIR")]
+    peers: Option<PathBuf>,
+    /// Where the curves of the group `growth` are drawn.
+    #[arg(long, value_name = "FILE.svg")]
+    picture: Option<PathBuf>,
     /// Only these groups.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Group>,
@@ -124,18 +127,21 @@ enum Group {
     Getvolume,
     Events,
     Mounts,
+    Filesystems,
     KernelLog,
     Smart,
     Checks,
     Csi,
     Metrics,
     Writes,
+    Growth,
 }
 
-const GROUPS: [Group; 11] = [
+const GROUPS: [Group; 13] = [
     Group::Start,
     Group::Events,
     Group::Mounts,
+    Group::Filesystems,
     Group::Getvolume,
     Group::KernelLog,
     Group::Smart,
@@ -143,6 +149,7 @@ const GROUPS: [Group; 11] = [
     Group::Writes,
     Group::Checks,
     Group::Csi,
+    Group::Growth,
     Group::Footprint,
 ];
 
@@ -239,29 +246,28 @@ async fn measure(group: Group, arguments: &Arguments, figures: &mut Figures) -> 
     // An earlier group that failed may have left this thread on one core.
     daemon::pin(None)?;
     let program = arguments.program();
+    let peers = Peers(arguments.peers.clone());
     let load = Duration::from_secs(arguments.load_seconds);
     match group {
         Group::Start => start::measure(&program, figures).await,
         Group::Events => events::measure(&program, figures).await,
         Group::Mounts => mounts::measure(&program, figures).await,
+        Group::Filesystems => filesystems::measure(&program, &peers, figures).await,
         Group::Getvolume => getvolume::measure(&program, figures, load).await,
         Group::KernelLog => {
             classify::measure(figures)?;
-            let peer = arguments.peer.clone().zip(arguments.peer_rules.clone());
-            let peer = peer
-                .filter(|_| nix::unistd::geteuid().is_root())
-                .map(|(program, rules)| kernel_log::Peer { program, rules });
             let time = Duration::from_secs(arguments.storm_seconds);
-            kernel_log::measure(&program, peer.as_ref(), figures, time).await
+            kernel_log::measure(&program, &peers, figures, time).await
         }
-        Group::Smart => smart::measure(&program, arguments.smart_peer.as_deref(), figures).await,
+        Group::Smart => smart::measure(&program, &peers, figures).await,
         Group::Checks => checks::measure(&program, figures).await,
-        Group::Csi => csi::measure(&program, figures, load).await,
+        Group::Csi => csi::measure(&program, &peers, figures, load).await,
         Group::Metrics => metrics::measure(&program, figures).await,
         Group::Writes => {
             let idle = Duration::from_secs(arguments.seconds);
             writes::measure(&program, figures, idle).await
         }
+        Group::Growth => growth::measure(&program, figures, arguments.picture.as_deref()).await,
         Group::Footprint => {
             let idle = Duration::from_secs(arguments.seconds);
             footprint::measure(&program, figures, idle).await

@@ -29,7 +29,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
     })?;
     let tools = tempfile::tempdir().context("making a folder for smartctl")?;
     let smartctl = Smartctl::new(tools.path()).context("writing smartctl")?;
-    smart::set_responses(&smartctl).context("writing the answers")?;
+    smart::set_responses(&smartctl, smart::DRIVES).context("writing the answers")?;
     // The first drive has a finding, which can be acknowledged.
     let sick = Ata {
         pending: 8,

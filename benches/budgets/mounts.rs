@@ -14,7 +14,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use crate::daemon::{Daemon, Program};
 use crate::events::{Events, Loop, ext4_image, next, run, watch};
 use crate::figures::{Figures, Goal, milliseconds};
-use crate::footprint::process_tree;
+use crate::process::run_time;
 
 const MOUNTS: usize = 10_000;
 const BASE: &str = "base";
@@ -146,26 +146,14 @@ impl Drop for Points {
 /// The mean processor time that the daemon and its workers need for a mount and its unmount, until
 /// Watch has reported both.
 async fn cycle(daemon: &Daemon, points: &Points, events: &mut Events) -> anyhow::Result<Duration> {
-    let before = cpu_time(daemon)?;
+    let before = run_time(daemon.pid())?;
     for _ in 0..CYCLES {
         bind(&points.base, &points.one)?;
         shown(events, &points.one, true).await?;
         unmount(&points.one).await?;
         shown(events, &points.one, false).await?;
     }
-    Ok(cpu_time(daemon)?.saturating_sub(before) / CYCLES)
-}
-
-/// In nanoseconds, from schedstat: a cycle is shorter than a clock tick.
-fn cpu_time(daemon: &Daemon) -> anyhow::Result<Duration> {
-    let mut sum = 0;
-    for process in process_tree(daemon.pid())? {
-        for task in process.tasks().context("listing threads")?.flatten() {
-            // A thread that has ended is left out.
-            sum += task.schedstat().map_or(0, |stat| stat.sum_exec_runtime);
-        }
-    }
-    Ok(Duration::from_nanos(sum))
+    Ok(run_time(daemon.pid())?.saturating_sub(before) / CYCLES)
 }
 
 fn bind(from: &Path, to: &Path) -> anyhow::Result<()> {

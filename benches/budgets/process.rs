@@ -7,6 +7,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use procfs::process::Process;
+
+use crate::footprint;
 
 /// For a program that has a moment's work to do.
 pub const TOOL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -110,6 +113,37 @@ pub fn within<T: Send + 'static>(
         Err(mpsc::RecvTimeoutError::Timeout) => bail!("{what} took longer than {limit:?}"),
         Err(mpsc::RecvTimeoutError::Disconnected) => bail!("{what} panicked"),
     }
+}
+
+/// The processor time of a process and its descendants that run now, in nanoseconds of schedstat: a
+/// clock tick is too coarse for a scrape.
+pub fn run_time(pid: i32) -> anyhow::Result<Duration> {
+    let mut sum = 0;
+    for process in footprint::process_tree(pid)? {
+        for task in process.tasks().context("listing threads")?.flatten() {
+            // A thread that has ended is left out.
+            sum += task.schedstat().map_or(0, |stat| stat.sum_exec_runtime);
+        }
+    }
+    Ok(Duration::from_nanos(sum))
+}
+
+/// In MiB, of a process and its descendants: shared pages count once.
+pub fn memory(pid: i32) -> anyhow::Result<f64> {
+    let mut sum = 0;
+    for process in footprint::process_tree(pid)? {
+        sum += footprint::memory(&process)?.1;
+    }
+    Ok(sum as f64 / 1_048_576.0)
+}
+
+/// In MiB: what is resident of the process itself, and the anonymous part of it.
+pub fn resident(pid: i32) -> anyhow::Result<(f64, f64)> {
+    let status = Process::new(pid)
+        .and_then(|process| process.status())
+        .context("reading a /proc entry")?;
+    let mib = |kib: Option<u64>| kib.unwrap_or_default() as f64 / 1024.0;
+    Ok((mib(status.vmrss), mib(status.rssanon)))
 }
 
 #[cfg(test)]

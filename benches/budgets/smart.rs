@@ -3,22 +3,19 @@
 //! smartctl, if it is built: there a round is a scrape.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use diskvitals::api::wire;
 use procfs::process::Process;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::client::Inventory;
 use crate::daemon::{Daemon, Host, Program, check_snapshot};
-use crate::figures::{Figures, Goal};
+use crate::figures::{Better, Comparison, Figures, Goal};
 use crate::footprint::{cpu_time, process_tree};
-use crate::process::Running;
+use crate::peers::{Exporter, Peers};
+use crate::process;
 use crate::smartctl::{Ata, Nvme, Scsi, Smartctl};
 use crate::tree::Plan;
 
@@ -29,10 +26,12 @@ const HUNG_DRIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The pause between two rounds, so that none is too early.
 const ROUND_PAUSE: Duration = Duration::from_millis(2500);
 const ROUNDS: u32 = 3;
+/// A list of all drives costs the daemon processor time, which counts as the round's.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub async fn measure(
     program: &Program,
-    peer: Option<&Path>,
+    peers: &Peers,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
     let host = Host::recorded(Plan {
@@ -42,7 +41,7 @@ pub async fn measure(
     })?;
     let dir = tempfile::tempdir().context("making a folder for smartctl")?;
     let smartctl = Smartctl::new(dir.path()).context("writing smartctl")?;
-    let devices = set_responses(&smartctl).context("writing the answers")?;
+    let devices = set_responses(&smartctl, DRIVES).context("writing the answers")?;
 
     let config = format!(
         "[smart]\ncommand = \"{}\"\ninterval = \"1h\"\nshortest_interval = \"1s\"\ntimeout = \"30s\"\n",
@@ -68,26 +67,20 @@ pub async fn measure(
         cpu += cpu_time(daemon.pid())?.saturating_sub(before.1);
         own += cpu_time_of(daemon.pid())?.saturating_sub(before.2);
     }
-    figures.add(
-        "smart_round_wall",
-        (wall / ROUNDS).as_secs_f64(),
-        "s",
-        Goal::AtMost(10.0),
-    );
-    figures.figure_without_goal(
-        "smart_round_cpu_with_smartctl",
-        (cpu / ROUNDS).as_secs_f64(),
-        "s",
-    );
-    figures.add(
-        "smart_round_cpu_own",
-        (own / ROUNDS).as_secs_f64(),
-        "s",
-        Goal::AtMost(0.5),
-    );
+    let mut ours = Round {
+        wall: (wall / ROUNDS).as_secs_f64(),
+        cpu_with_smartctl: (cpu / ROUNDS).as_secs_f64(),
+        cpu_own: (own / ROUNDS).as_secs_f64(),
+        peak_rss: peak_rss(daemon.pid())?,
+        memory: process::memory(daemon.pid())?,
+        wall_one_hung: 0.0,
+    };
+    figures.add("smart_round_wall", ours.wall, "s", Goal::AtMost(10.0));
+    figures.figure_without_goal("smart_round_cpu_with_smartctl", ours.cpu_with_smartctl, "s");
+    figures.add("smart_round_cpu_own", ours.cpu_own, "s", Goal::AtMost(0.5));
     figures.add(
         "smart_round_peak_rss",
-        peak_rss(daemon.pid())?,
+        ours.peak_rss,
         "MiB",
         Goal::AtMost(40.0),
     );
@@ -103,9 +96,10 @@ pub async fn measure(
         .context("letting a drive hang")?;
     let before = answer_times(&mut inventory).await?;
     let took = measure_round(&daemon, &mut inventory, &before, DRIVES - 1).await?;
+    ours.wall_one_hung = took.as_secs_f64();
     figures.add(
         "smart_round_wall_one_hung",
-        took.as_secs_f64(),
+        ours.wall_one_hung,
         "s",
         Goal::AtMost(15.0),
     );
@@ -113,21 +107,52 @@ pub async fn measure(
     drop(daemon);
     smartctl.reset_behavior(hung).context("letting it answer")?;
 
-    match peer {
-        Some(peer) => {
-            if let Err(error) = measure_exporter(peer, &smartctl, &devices, figures).await {
-                figures.not_measured("smartctl_exporter", &error);
-            }
-        }
-        None => figures.remark("smartctl_exporter is not here: not measured beside it"),
+    let Some(peer) = peers.find("smartctl_exporter", figures) else {
+        return Ok(());
+    };
+    match measure_exporter(Command::new(peer), &smartctl, &devices, figures).await {
+        Ok(theirs) => compare(&ours, &theirs, figures),
+        Err(error) => figures.not_measured("smartctl_exporter", &error),
     }
     Ok(())
 }
 
-/// Sets one answer for each drive of the recorded host. Returns smartctl's names of the drives.
-pub fn set_responses(smartctl: &Smartctl) -> std::io::Result<Vec<String>> {
+/// What a round of queries costs, in seconds and MiB.
+struct Round {
+    wall: f64,
+    cpu_with_smartctl: f64,
+    cpu_own: f64,
+    peak_rss: f64,
+    memory: f64,
+    /// The round while one drive does not answer: until all others have.
+    wall_one_hung: f64,
+}
+
+fn compare(ours: &Round, theirs: &Round, figures: &mut Figures) {
+    let comparison = |what, unit, of: fn(&Round) -> f64| Comparison {
+        peer: "smartctl_exporter",
+        what,
+        unit,
+        better: Better::Less,
+        ours: of(ours),
+        theirs: of(theirs),
+    };
+    figures.compare_without_goal(comparison("round_wall", "s", |round| round.wall));
+    figures.compare_without_goal(comparison("round_cpu_with_smartctl", "s", |round| {
+        round.cpu_with_smartctl
+    }));
+    figures.remark("no goals: it asks all drives at once, ours two at a time");
+    figures.compare(comparison("round_cpu_own", "s", |round| round.cpu_own));
+    figures.compare(comparison("peak_rss", "MiB", |round| round.peak_rss));
+    figures.compare(comparison("memory", "MiB", |round| round.memory));
+    figures.compare(comparison("one_hung", "s", |round| round.wall_one_hung));
+}
+
+/// Sets one answer for each drive of a recorded host with so many. Returns smartctl's names of the
+/// drives.
+pub fn set_responses(smartctl: &Smartctl, drives: usize) -> std::io::Result<Vec<String>> {
     let mut devices = Vec::new();
-    for at in 0..DRIVES {
+    for at in 0..drives {
         let naa = 0xa000_0000_u64 + at as u64;
         let serial = format!("ZL2{at:05}");
         let (device, answer) = match at % 3 {
@@ -189,7 +214,7 @@ pub async fn wait(
                 now.len()
             );
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -223,7 +248,7 @@ pub async fn measure_round(
 
 /// The processor time of the daemon and its workers, without the programs that they started and
 /// reaped.
-fn cpu_time_of(pid: i32) -> anyhow::Result<Duration> {
+pub fn cpu_time_of(pid: i32) -> anyhow::Result<Duration> {
     let mut ticks = 0;
     for process in process_tree(pid)? {
         // A process that has just ended is smartctl.
@@ -246,68 +271,48 @@ fn peak_rss(pid: i32) -> anyhow::Result<f64> {
 }
 
 async fn measure_exporter(
-    peer: &Path,
+    mut command: Command,
     smartctl: &Smartctl,
     devices: &[String],
     figures: &Figures,
-) -> anyhow::Result<()> {
-    // The address uses a port that is free now.
-    let address = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .context("finding a port")?;
-    let mut command = Command::new(peer);
+) -> anyhow::Result<Round> {
     command
         .arg(format!("--smartctl.path={}", smartctl.program().display()))
         .arg("--smartctl.interval=1s");
-    command.arg(format!("--web.listen-address={address}")).args(
+    command.args(
         devices
             .iter()
             .map(|device| format!("--smartctl.device={device}")),
     );
-    let mut running = Running::start(&mut command)?;
-    let pid = running.pid();
-    let deadline = Instant::now() + TIMEOUT;
-    while !matches!(
-        tokio::time::timeout(TIMEOUT, TcpStream::connect(address)).await,
-        Ok(Ok(_))
-    ) {
-        running.must_run()?;
-        if Instant::now() > deadline {
-            bail!("smartctl_exporter does not listen within {TIMEOUT:?}");
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let (mut wall, before) = (Duration::ZERO, cpu_time(pid)?);
+    let mut exporter = Exporter::start("smartctl_exporter", command).await?;
+    let pid = exporter.pid();
+    let mut wall = Duration::ZERO;
+    let before = (cpu_time(pid)?, cpu_time_of(pid)?);
     for _ in 0..ROUNDS {
         tokio::time::sleep(ROUND_PAUSE).await;
-        running.must_run()?;
-        let started = Instant::now();
-        let text = scrape(address, TIMEOUT)
-            .await?
-            .with_context(|| format!("no scrape within {TIMEOUT:?}"))?;
-        wall += started.elapsed();
-        let temperatures = text
+        let scraped = exporter.scrape(TIMEOUT).await?;
+        let (text, took) = scraped.with_context(|| format!("no scrape within {TIMEOUT:?}"))?;
+        wall += took;
+        let answered = text
             .lines()
             .filter(|line| line.starts_with("smartctl_device_smart_status{"))
             .count();
-        if temperatures != devices.len() {
+        if answered != devices.len() {
             bail!(
-                "smartctl_exporter tells of {temperatures} drives where there are {}",
+                "smartctl_exporter tells of {answered} drives where there are {}",
                 devices.len()
             );
         }
     }
-    figures.figure_without_goal(
-        "smartctl_exporter_round_wall",
-        (wall / ROUNDS).as_secs_f64(),
-        "s",
-    );
-    figures.figure_without_goal(
-        "smartctl_exporter_round_cpu_with_smartctl",
-        (cpu_time(pid)?.saturating_sub(before) / ROUNDS).as_secs_f64(),
-        "s",
-    );
-    figures.figure_without_goal("smartctl_exporter_peak_rss", peak_rss(pid)?, "MiB");
+    let per_round = |after: Duration, before| (after.saturating_sub(before) / ROUNDS).as_secs_f64();
+    let mut round = Round {
+        wall: (wall / ROUNDS).as_secs_f64(),
+        cpu_with_smartctl: per_round(cpu_time(pid)?, before.0),
+        cpu_own: per_round(cpu_time_of(pid)?, before.1),
+        peak_rss: peak_rss(pid)?,
+        memory: process::memory(pid)?,
+        wall_one_hung: HUNG_DRIVE_TIMEOUT.as_secs_f64(),
+    };
     let most = max_concurrent_calls(smartctl);
     figures.remark(&format!(
         "smartctl_exporter: up to {most} questions at a time"
@@ -318,16 +323,10 @@ async fn measure_exporter(
     smartctl
         .set_behavior(hung, "hang")
         .context("letting a drive hang")?;
-    let started = Instant::now();
-    match scrape(address, HUNG_DRIVE_TIMEOUT).await? {
-        Some(_) => figures.figure_without_goal(
-            "smartctl_exporter_round_wall_one_hung",
-            started.elapsed().as_secs_f64(),
-            "s",
-        ),
+    match exporter.scrape(HUNG_DRIVE_TIMEOUT).await? {
+        Some((_text, took)) => round.wall_one_hung = took.as_secs_f64(),
         None => figures.remark(&format!(
-            "smartctl_exporter_round_wall_one_hung: nothing within {} s, of no drive",
-            HUNG_DRIVE_TIMEOUT.as_secs()
+            "smartctl_exporter with one hung drive: nothing within {HUNG_DRIVE_TIMEOUT:?}, of no drive; the ratio is at least so large"
         )),
     }
     // The process that hangs is the exporter's child.
@@ -340,30 +339,7 @@ async fn measure_exporter(
             );
         }
     }
-    Ok(())
-}
-
-/// `None`: not within `patience`.
-async fn scrape(address: SocketAddr, patience: Duration) -> anyhow::Result<Option<String>> {
-    let scraped = async {
-        let mut stream = TcpStream::connect(address)
-            .await
-            .context("connecting to smartctl_exporter")?;
-        stream
-            .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
-            .await
-            .context("asking smartctl_exporter")?;
-        let mut text = String::new();
-        stream
-            .read_to_string(&mut text)
-            .await
-            .context("reading from smartctl_exporter")?;
-        Ok(text)
-    };
-    tokio::time::timeout(patience, scraped)
-        .await
-        .ok()
-        .transpose()
+    Ok(round)
 }
 
 /// The largest number of concurrent smartctl runs since it was created.

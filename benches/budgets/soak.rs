@@ -6,7 +6,6 @@
 //! for each daemon the slope of a straight line after the warm-up, against a limit.
 
 mod churn;
-mod picture;
 mod series;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +20,7 @@ use crate::events::ext4_image;
 use crate::figures::{Figures, Goal, milliseconds};
 use crate::footprint::process_tree;
 use crate::metrics;
+use crate::picture;
 use crate::smart;
 use crate::smartctl::Smartctl;
 use crate::tree::Plan;
@@ -182,7 +182,7 @@ pub async fn measure(
         hung: 1,
     })?;
     let smartctl = Smartctl::new(&dir.path().join("smartctl")).context("writing smartctl")?;
-    let drives = smart::set_responses(&smartctl).context("writing the answers")?;
+    let drives = smart::set_responses(&smartctl, smart::DRIVES).context("writing the answers")?;
     let recorded = Recorded::new(host, smartctl, drives)?;
     let mut subjects = [
         Subject::start("kernel", program, Path::new("/"), Kernel::CONFIG)?,
@@ -234,7 +234,7 @@ pub async fn measure(
     }
     // What was sampled until a failure explains it.
     series::write_csv(&folder.join("soak.csv"), &series)?;
-    picture::write(&folder.join("soak.svg"), &series)?;
+    picture::write(&folder.join("soak.svg"), &series::panels(&series), 1)?;
     figures.remark(&format!("{}: soak.csv, soak.svg", folder.display()));
     // Its mounts and loop devices are removed first.
     counts.end();

@@ -45,7 +45,7 @@ pub async fn measure(
     // In memory: the kernel counts what smartctl writes as the daemon's, its parent's.
     let tools = tempfile::tempdir_in("/dev/shm").context("making a folder for smartctl")?;
     let smartctl = Smartctl::new(tools.path()).context("writing smartctl")?;
-    smart::set_responses(&smartctl).context("writing the answers")?;
+    smart::set_responses(&smartctl, smart::DRIVES).context("writing the answers")?;
     let config = format!(
         "[smart]\ncommand = \"{}\"\nshortest_interval = \"1s\"\n",
         smartctl.program().display()

@@ -185,6 +185,88 @@ async fn a_pod_that_is_not_listed_and_one_that_exists_again_keep_their_mounts() 
     assert_eq!(left, expected);
 }
 
+/// A process in a mount namespace of its own, as a container's: copies of the host's mounts, and what
+/// the commands mount.
+struct Container(std::process::Child);
+
+impl Container {
+    async fn start(testbed: &Testbed, commands: &str) -> Container {
+        let ready = testbed.path("container-is-ready");
+        let script = format!(
+            "{commands} && touch '{}' && exec sleep 1000",
+            ready.display()
+        );
+        let mut command = std::process::Command::new("/usr/bin/unshare");
+        command.args(["--mount", "--propagation", "slave", "sh", "-ec", &script]);
+        let child = command.current_dir("/").spawn().expect("unshare starts");
+        let container = Container(child);
+        eventually("its mounts are there", SOON, async || {
+            ready.exists().then_some(())
+        })
+        .await;
+        std::fs::remove_file(&ready).expect("the file");
+        container
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // Its mounts disappear with it. It may have ended.
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_container_keeps_a_directory_that_it_mounts_and_no_other_of_the_filesystem() {
+    let testbed = Testbed::new();
+    let roots = testbed.path("static");
+    let mut more = format!("{ALLOWED}[csi]\nstatic_roots = [\"{}\"]\n", roots.display());
+    for name in ["mine", "other"] {
+        let directory = roots.join(name);
+        std::fs::create_dir_all(&directory).expect("a folder");
+        more += &format!(
+            "[[static]]\nname = \"{name}\"\ndirectory = \"{}\"\n",
+            directory.display()
+        );
+    }
+    let (daemon, shim) = both(&testbed, &more).await;
+    let volume = claim(&testbed, "mine", "mine", ext4());
+    volume.up(&shim.csi).await;
+    let node = Node {
+        testbed,
+        daemon,
+        _shim: shim,
+    };
+    let uid = uid(&volume.target);
+
+    // As the daemon's own container: the whole host again, and other directories.
+    let host = node.testbed.path("host");
+    std::fs::create_dir(&host).expect("a folder");
+    let (host, mine, other) = (host.display(), roots.join("mine"), roots.join("other"));
+    let commands = format!(
+        "mount --rbind --make-rslave / '{host}' && mount --bind '{}' /mnt",
+        other.display()
+    );
+    let _beside = Container::start(&node.testbed, &commands).await;
+    let commands = format!("mount --bind '{}' /mnt", mine.display());
+    let holder = Container::start(&node.testbed, &commands).await;
+    forget(&volume);
+    let detail = node.until(&uid, State::Held).await;
+    let named = format!(
+        "{} (sleep) has it mounted at /mnt in a namespace of its own",
+        holder.pid()
+    );
+    assert!(detail.contains(&named), "{detail}");
+    drop(holder);
+    node.until(&uid, State::Cleaned).await;
+    assert_eq!(mounts_below(node.testbed.kubelet.root()), [""; 0]);
+}
+
 /// Another driver's volume, published to a pod that the kubelet does not know any more.
 fn foreign(testbed: &Testbed, pod: &str) -> PathBuf {
     let disk = testbed.ext4("foreign", 16, &[]);

@@ -87,6 +87,40 @@ pub fn pod(name: &str, claims: &[&str], mode: As) -> Value {
     })
 }
 
+/// A StatefulSet of pods with this label, each on a node of its own if that is possible, and each with a
+/// claim `data` at /data. Their one container runs the script.
+pub fn stateful_set(
+    name: &str,
+    (label, value): (&str, &str),
+    replicas: usize,
+    class: &str,
+    script: &str,
+) -> Value {
+    let labels = json!({label: value});
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": replicas, "serviceName": name, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "hostNetwork": true, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
+                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm":
+                        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}}]}},
+                    "containers": [{
+                        "name": "box", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/usr/bin/busybox", "sh", "-c", script],
+                        "securityContext": {"runAsUser": 0, "runAsGroup": 0}, "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                    }],
+                },
+            },
+            "volumeClaimTemplates": [{
+                "metadata": {"name": "data"},
+                "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": class, "resources": {"requests": {"storage": "64Mi"}}},
+            }],
+        },
+    })
+}
+
 /// One condition of a volume in `pod.status.volumeHealth`, or of a driver in
 /// `csinode.status.storageHealth`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -209,6 +209,10 @@ impl HostProgram {
         )
     }
 
+    pub fn kill(&self) {
+        kill(Pid::from_raw(self.pid()), Signal::SIGKILL).expect("it runs");
+    }
+
     pub fn pid(&self) -> i32 {
         i32::try_from(self.0.id()).expect("a process number")
     }

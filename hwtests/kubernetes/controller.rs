@@ -1,6 +1,8 @@
 //! The controller beside the cluster, with the rights that the chart gives it and durations of
 //! seconds (feature `hwtests`): the program in the image has no such switch.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use crate::cluster::{self, HostProgram, command, kubectl};
@@ -11,8 +13,12 @@ pub fn values(duties: &[&str]) -> Value {
     json!({"enabled": true, "replicas": 0, "duties": duties})
 }
 
-/// As its account in the chart. `timing`: DISKVITALS_FLEET_TIMING.
 pub fn start(fixture: &Fixture, timing: &str, arguments: &[&str]) -> HostProgram {
+    HostProgram::start("fleet", &mut program(fixture, timing, arguments))
+}
+
+/// As its account in the chart. `timing`: DISKVITALS_FLEET_TIMING.
+pub fn program(fixture: &Fixture, timing: &str, arguments: &[&str]) -> Command {
     let token = kubectl(&[
         "-n",
         NAMESPACE,
@@ -29,12 +35,11 @@ pub fn start(fixture: &Fixture, timing: &str, arguments: &[&str]) -> HostProgram
     });
     let file = fixture.path("controller.kubeconfig");
     std::fs::write(&file, config.to_string()).expect("its kubeconfig");
-    HostProgram::start(
-        "fleet",
-        command(env!("CARGO_BIN_EXE_diskvitals-fleet"))
-            .args(["--log-format", "text", "--lease-namespace", NAMESPACE])
-            .args(arguments)
-            .env("KUBECONFIG", &file)
-            .env("DISKVITALS_FLEET_TIMING", timing),
-    )
+    let mut program = command(env!("CARGO_BIN_EXE_diskvitals-fleet"));
+    program
+        .args(["--log-format", "text", "--lease-namespace", NAMESPACE])
+        .args(arguments)
+        .env("KUBECONFIG", &file)
+        .env("DISKVITALS_FLEET_TIMING", timing);
+    program
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::claims::{DRIVER, IMAGE};
+use crate::claims::{DRIVER, stateful_set};
 use crate::cluster::{NODE, SOON, TIME_LIMIT, apply, get, kubectl, pause, until};
 use crate::controller;
 use crate::fixture::Fixture;
@@ -28,34 +28,6 @@ fn volume(number: usize) -> Vec<Value> {
         "spec": {"capacity": {"storage": "64Mi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "given",
             "claimRef": {"namespace": "default", "name": format!("data-{APP}-{number}")}, "csi": {"driver": DRIVER, "volumeHandle": "share"}},
     })]
-}
-
-/// One pod on each node, if it can be.
-fn stateful_set() -> Value {
-    let labels = json!({"app": APP});
-    json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": APP, "namespace": "default"},
-        "spec": {
-            "replicas": PODS, "serviceName": APP, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "hostNetwork": true, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
-                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm":
-                        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}}]}},
-                    "containers": [{
-                        "name": "server", "image": IMAGE, "imagePullPolicy": "Never",
-                        "command": ["/usr/bin/busybox", "sh", "-c", "while :; do busybox sleep 1; done"],
-                        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-                    }],
-                },
-            },
-            "volumeClaimTemplates": [{
-                "metadata": {"name": "data"},
-                "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "given", "resources": {"requests": {"storage": "64Mi"}}},
-            }],
-        },
-    })
 }
 
 /// Names and uids of the pods on each node, when all are Ready.
@@ -142,7 +114,13 @@ fn a_node_cut_off_from_its_storage_loses_one_pod_and_all_nodes_cut_off_lose_none
     for number in 0..PODS {
         apply(&volume(number));
     }
-    apply(&[stateful_set()]);
+    apply(&[stateful_set(
+        APP,
+        ("app", APP),
+        PODS,
+        "given",
+        "while :; do busybox sleep 1; done",
+    )]);
     let before = until("the pods run, one on each node", TIME_LIMIT, || {
         let pods = all_ready()?;
         let nodes: std::collections::BTreeSet<&String> = pods.iter().map(|pod| &pod.0).collect();

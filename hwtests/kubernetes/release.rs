@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::claims::IMAGE;
+use crate::claims::stateful_set;
 use crate::cluster::{SOON, TIME_LIMIT, apply, get, kubectl, pause, until};
 use crate::controller;
 use crate::fixture::{CLASS, Fixture};
@@ -19,34 +19,18 @@ const TIMING: &str = "hold=10,node-ready=5,daemon-age=5,controller-age=5,round=2
 
 /// A member is Ready while it can write to its volume.
 fn database() -> Value {
-    let labels = json!({"app.kubernetes.io/instance": SET});
     let serve = "while :; do busybox date >>/data/log; busybox sleep 1; done";
     let is_written = "busybox dd if=/dev/zero of=/data/ready bs=1 count=1 conv=fsync";
-    json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet",
-        "metadata": {"name": SET, "namespace": "default", "annotations": {"diskvitals.io/empty-member": "rejoins-any"}},
-        "spec": {
-            "replicas": MEMBERS, "serviceName": SET, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "hostNetwork": true, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
-                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm":
-                        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}}]}},
-                    "containers": [{
-                        "name": "database", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/usr/bin/busybox", "sh", "-c", serve],
-                        "securityContext": {"runAsUser": 0, "runAsGroup": 0},
-                        "readinessProbe": {"exec": {"command": ["/usr/bin/busybox", "sh", "-c", is_written]}, "periodSeconds": 2, "timeoutSeconds": 10, "failureThreshold": 1},
-                        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-                    }],
-                },
-            },
-            "volumeClaimTemplates": [{
-                "metadata": {"name": "data", "labels": {"diskvitals.io/on-dead-drive": "release"}},
-                "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": CLASS, "resources": {"requests": {"storage": "64Mi"}}},
-            }],
-        },
-    })
+    let label = ("app.kubernetes.io/instance", SET);
+    let mut set = stateful_set(SET, label, MEMBERS, CLASS, serve);
+    set["metadata"]["annotations"] = json!({"diskvitals.io/empty-member": "rejoins-any"});
+    set["spec"]["template"]["spec"]["containers"][0]["readinessProbe"] = json!({
+        "exec": {"command": ["/usr/bin/busybox", "sh", "-c", is_written]},
+        "periodSeconds": 2, "timeoutSeconds": 10, "failureThreshold": 1,
+    });
+    set["spec"]["volumeClaimTemplates"][0]["metadata"]["labels"] =
+        json!({"diskvitals.io/on-dead-drive": "release"});
+    set
 }
 
 fn policy() -> Value {

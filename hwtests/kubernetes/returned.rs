@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::claims::{DRIVER, IMAGE};
+use crate::claims::{DRIVER, stateful_set};
 use crate::cluster::{self, SOON, TIME_LIMIT, apply, get, kubectl, pause, until};
 use crate::controller;
 use crate::fixture::{Fixture, NAMESPACE};
@@ -23,39 +23,21 @@ const SET: &str = "shop";
 const VOLUMES: [&str; 3] = ["clean", "held", "hung"];
 const TAINT: &str = "diskvitals.io/unclean";
 
-/// Volumes that any node may mount, as far as Kubernetes knows.
-fn volume(number: usize, name: &str) -> Value {
+/// A volume that any node may mount, as far as Kubernetes knows, for a pod of the set.
+pub fn volume(set: &str, number: usize, name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
         "spec": {"capacity": {"storage": "64Mi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "given",
-            "claimRef": {"namespace": "default", "name": format!("data-{SET}-{number}")}, "csi": {"driver": DRIVER, "volumeHandle": name}},
+            "claimRef": {"namespace": "default", "name": format!("data-{set}-{number}")}, "csi": {"driver": DRIVER, "volumeHandle": name}},
     })
 }
 
-fn stateful_set(node: &str) -> Value {
-    let labels = json!({"app": SET});
+/// All pods on this node.
+fn shop(node: &str) -> Value {
     let serve = "while :; do busybox date >/data/now; busybox sleep 1; done";
-    json!({
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": SET, "namespace": "default"},
-        "spec": {
-            "replicas": VOLUMES.len(), "serviceName": SET, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "hostNetwork": true, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
-                    "nodeSelector": {"kubernetes.io/hostname": node},
-                    "containers": [{
-                        "name": "server", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/usr/bin/busybox", "sh", "-c", serve],
-                        "securityContext": {"runAsUser": 0, "runAsGroup": 0}, "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-                    }],
-                },
-            },
-            "volumeClaimTemplates": [{
-                "metadata": {"name": "data"},
-                "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "given", "resources": {"requests": {"storage": "64Mi"}}},
-            }],
-        },
-    })
+    let mut set = stateful_set(SET, ("app", SET), VOLUMES.len(), "given", serve);
+    set["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    set
 }
 
 fn pod(number: usize) -> Option<Value> {
@@ -82,13 +64,17 @@ fn taint(node: &str) -> Option<Value> {
     taints.iter().find(|it| it["key"] == TAINT).cloned()
 }
 
-fn quarantine(node: &str) -> Option<Value> {
+pub fn is_tainted(node: &str) -> bool {
+    taint(node).is_some()
+}
+
+pub fn quarantine(node: &str) -> Option<Value> {
     let report = get(&format!("nodestorage/{node}"))?;
     Some(report["spec"]["quarantine"].clone()).filter(|it| !it.is_null())
 }
 
 /// The node's own word: status, reason and message of `AttachmentsClean`.
-fn word(node: &str) -> Option<(String, String, String)> {
+pub fn word(node: &str) -> Option<(String, String, String)> {
     let report = get(&format!("nodestorage/{node}"))?;
     let conditions = report["status"]["conditions"].as_array()?;
     let clean = conditions
@@ -156,9 +142,9 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
     let node = second.name();
     let controller = controller::start(&fixture, "", &["--duties", "quarantine"]);
     for (number, name) in VOLUMES.iter().enumerate() {
-        apply(&[volume(number, name)]);
+        apply(&[volume(SET, number, name)]);
     }
-    apply(&[stateful_set(&node)]);
+    apply(&[shop(&node)]);
     let old = until("the pods run", TIME_LIMIT, running);
     let mounts_of = |uid: &str| -> Vec<String> {
         let all = second.volume_mounts();
@@ -213,7 +199,8 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
     });
     let is_named = |word: &(String, String, String)| {
         let names = |uid: &String| word.2.contains(uid);
-        word.0 == "False" && !names(&old[0]) && names(&old[1]) && names(&old[2])
+        let is_hung = word.2.contains("does not respond");
+        word.0 == "False" && !names(&old[0]) && names(&old[1]) && names(&old[2]) && is_hung
     };
     let said = until("the node says what holds it", TIME_LIMIT, || {
         word(&node).filter(is_named)
@@ -325,11 +312,11 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
         (lists == both).then_some(())
     });
     transcript.run("kubectl diskvitals stale");
-    second.enter(&["umount", &orphan]);
+    println!("{}", on_node(&second, &["cleanup", &orphan, "--yes"]));
     until("both lists are empty", SOON, || {
         (stale_lists(&second) == Default::default()).then_some(())
     });
-    transcript.note("And after it is unmounted on the node:");
+    transcript.note("And after `diskvitals cleanup` on the node:");
     transcript.run("kubectl diskvitals stale");
     fixture.end();
 }

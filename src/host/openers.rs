@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
+use crate::model::mount::{Mount, parse};
 use crate::model::path::HostPath;
 
 /// Maximum number of openers in the result.
@@ -25,11 +26,14 @@ const MAX_FDS_PER_PROCESS: usize = 65536;
 pub(crate) struct OpenTarget {
     /// The device number of the filesystem in mountinfo, or of the device itself.
     pub dev: DevNo,
-    /// Only the mount at this path, in the namespace of `root`'s /proc; in other mount namespaces,
-    /// any mount of `dev`. None: all mounts.
+    /// Only the mount at this path, in the mount namespace of PID 1; in other namespaces, mounts of
+    /// the same directory or one below it. None: all mounts of `dev`.
     pub mount_point: Option<HostPath>,
     /// For a block device, its node (`/dev/loop3`): finds processes that have the node open.
     pub node: Option<HostPath>,
+    /// The pod that the mount is for: what containers of other pods have mounted is theirs, also if
+    /// it is the same directory.
+    pub pod_uid: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +49,8 @@ pub(crate) enum OpenKind {
     WorkingDirectory(HostPath),
     Executable(HostPath),
     MemoryMap(HostPath),
-    /// In another mount namespace than PID 1's: one process is reported for all in that namespace.
+    /// In another mount namespace than PID 1's, and no copy of one of its mounts. One process is
+    /// reported for all in that namespace.
     MountedElsewhere(HostPath),
 }
 
@@ -87,6 +92,7 @@ pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
     let home = std::fs::read_link(root.at("/proc/1/ns/mnt"))
         .or_else(|_| std::fs::read_link("/proc/self/ns/mnt"))
         .unwrap_or_default();
+    let host = read_mounts(&root.at("/proc/1"));
     let Ok(entries) = std::fs::read_dir(root.at("/proc")) else {
         return found;
     };
@@ -105,18 +111,25 @@ pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
             continue;
         };
         let foreign_namespace = namespace != home;
-        let seen = namespaces.entry(namespace.clone()).or_insert_with(|| {
-            matching_mounts(
-                &std::fs::read(process.join("mountinfo")).unwrap_or_default(),
-                what,
-                foreign_namespace,
-            )
-        });
+        let seen = namespaces
+            .entry(namespace.clone())
+            .or_insert_with(|| match foreign_namespace {
+                true => mounts_elsewhere(&read_mounts(&process), &host, what),
+                false => mounts_at_home(&read_mounts(&process), what),
+            });
+        let has_own = seen.iter().any(|mount| mount.is_own);
+        let copies: Vec<MatchingMount>;
+        let seen = match has_own && is_of_another_pod(&process, what) {
+            true => {
+                copies = seen.iter().filter(|it| !it.is_own).cloned().collect();
+                copies.as_slice()
+            }
+            false => seen.as_slice(),
+        };
         let how = find_open_kind(&process, what, seen).or_else(|| {
-            let first = seen
-                .first()
-                .filter(|_| foreign_namespace && named.insert(namespace))?;
-            Some(OpenKind::MountedElsewhere(first.mount_point.clone()))
+            let own = seen.iter().find(|mount| mount.is_own)?;
+            let is_first = named.insert(namespace);
+            is_first.then(|| OpenKind::MountedElsewhere(own.mount_point.clone()))
         });
         if let Some(how) = how {
             let comm = String::from_utf8_lossy(
@@ -147,24 +160,90 @@ pub(crate) fn summary(holders: &[Opener]) -> Option<String> {
 struct MatchingMount {
     id: u32,
     mount_point: HostPath,
+    /// It is in a namespace other than PID 1's, and no copy of a mount there.
+    is_own: bool,
 }
 
-fn matching_mounts(mountinfo: &[u8], what: &OpenTarget, abroad: bool) -> Vec<MatchingMount> {
-    let line = |line: &[u8]| {
-        let mut fields = line.split(|byte| *byte == b' ');
-        let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-        let dev: DevNo = std::str::from_utf8(fields.nth(1)?).ok()?.parse().ok()?;
-        let at = HostPath::unescape(fields.nth(1)?);
-        let here = abroad || what.mount_point.as_ref().is_none_or(|place| *place == at);
-        (dev == what.dev && here).then_some(MatchingMount {
-            id,
-            mount_point: at,
-        })
+impl MatchingMount {
+    fn new(mount: &Mount, is_own: bool) -> Self {
+        MatchingMount {
+            id: mount.id,
+            mount_point: mount.mount_point.clone(),
+            is_own,
+        }
+    }
+}
+
+fn is_of_another_pod(process: &Path, what: &OpenTarget) -> bool {
+    let Some(uid) = &what.pod_uid else {
+        return false;
     };
-    mountinfo
-        .split(|byte| *byte == b'\n')
-        .filter_map(line)
+    let groups = std::fs::read(process.join("cgroup")).unwrap_or_default();
+    let pods = pods_of_groups(&groups);
+    !pods.is_empty() && !pods.contains(uid)
+}
+
+/// The uids of the pods whose control groups are among these (the content of /proc/PID/cgroup):
+/// `…/podUID/…` (cgroupfs), `…-podUID.slice/…` with underscores (systemd);
+/// pkg/kubelet/cm/pod_container_manager_linux.go. Several, where a pod runs a kubelet.
+pub(crate) fn pods_of_groups(groups: &[u8]) -> BTreeSet<String> {
+    let parts = groups.split(|byte| matches!(byte, b'/' | b'\n'));
+    let parts = parts.filter_map(|part| std::str::from_utf8(part).ok());
+    let pods = parts.flat_map(|part| {
+        let part = part.strip_suffix(".slice").unwrap_or(part);
+        // The uid of a static pod can be any name, also one with `-pod` in it.
+        let names = part.match_indices("pod").filter_map(move |(at, word)| {
+            let (before, uid) = (&part[..at], &part[at + word.len()..]);
+            let is_pod = (before.is_empty() || before.ends_with('-')) && !uid.is_empty();
+            is_pod.then(|| uid.replace('_', "-"))
+        });
+        names
+    });
+    pods.collect()
+}
+
+fn read_mounts(process: &Path) -> Vec<Mount> {
+    parse(&std::fs::read(process.join("mountinfo")).unwrap_or_default()).0
+}
+
+fn mounts_at_home(mounts: &[Mount], what: &OpenTarget) -> Vec<MatchingMount> {
+    let is_meant = |mount: &&Mount| {
+        let place = what.mount_point.as_ref();
+        mount.dev == what.dev && place.is_none_or(|place| *place == mount.mount_point)
+    };
+    let meant = mounts.iter().filter(is_meant);
+    meant
+        .map(|mount| MatchingMount::new(mount, false))
         .collect()
+}
+
+fn mounts_elsewhere(mounts: &[Mount], host: &[Mount], what: &OpenTarget) -> Vec<MatchingMount> {
+    // Without the mount itself nothing tells which directory is meant: any counts.
+    let directory = what.mount_point.as_ref().and_then(|place| {
+        let mut host = host.iter().rev();
+        let mount = host.find(|mount| mount.dev == what.dev && mount.mount_point == *place)?;
+        Some(&mount.root)
+    });
+    let is_meant = |mount: &&Mount| {
+        let is_below = |directory| mount.root.strip_prefix(directory).is_some();
+        mount.dev == what.dev && directory.is_none_or(is_below)
+    };
+    let is_own = |mount: &Mount| !host.iter().any(|original| is_copy(mount, original));
+    let meant = mounts.iter().filter(is_meant);
+    meant
+        .map(|mount| MatchingMount::new(mount, is_own(mount)))
+        .collect()
+}
+
+/// Whether a mount in another namespace is a copy of a mount of the host: a container that mounts
+/// the kubelet's directory has a copy of each mount in it, which disappears with the original
+/// (mount_namespaces(7), shared subtrees).
+pub(crate) fn is_copy(mount: &Mount, original: &Mount) -> bool {
+    let (at, original_at) = (
+        mount.mount_point.as_bytes(),
+        original.mount_point.as_bytes(),
+    );
+    mount.dev == original.dev && mount.root == original.root && at.ends_with(original_at)
 }
 
 fn find_open_kind(process: &Path, what: &OpenTarget, seen: &[MatchingMount]) -> Option<OpenKind> {
@@ -238,29 +317,112 @@ fn find_mapping(maps: &[u8], dev: DevNo, is_there: impl Fn(&HostPath) -> bool) -
 mod tests {
     use super::*;
 
-    const TABLE: &[u8] = b"20 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
-                           40 20 7:3 / /pods/a\\040b rw - ext4 /dev/loop3 rw\n\
-                           41 20 7:3 / /staged rw - ext4 /dev/loop3 rw\n";
+    /// Two directories of one filesystem, and one of them mounted twice.
+    const HOST: &str = "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                        40 20 7:3 /a /pods/a\\040b rw - ext4 /dev/loop3 rw\n\
+                        41 20 7:3 /a /staged/a rw - ext4 /dev/loop3 rw\n\
+                        42 20 7:3 /b /staged/b rw - ext4 /dev/loop3 rw\n";
 
     fn what(at: Option<&str>) -> OpenTarget {
         OpenTarget {
             dev: DevNo::new(7, 3),
             mount_point: at.map(HostPath::from),
             node: None,
+            pod_uid: None,
         }
     }
 
+    fn table(lines: &str) -> Vec<Mount> {
+        let (mounts, invalid) = parse(lines.as_bytes());
+        assert_eq!(invalid, Vec::<String>::new());
+        mounts
+    }
+
+    fn elsewhere(mounts: &str, what: &OpenTarget) -> Vec<(u32, bool)> {
+        mounts_elsewhere(&table(mounts), &table(HOST), what)
+            .iter()
+            .map(|seen| (seen.id, seen.is_own))
+            .collect()
+    }
+
     #[test]
-    fn one_mount_point_matches_here_and_any_in_other_namespaces() {
-        let ids = |at, abroad| {
-            matching_mounts(TABLE, &what(at), abroad)
+    fn of_the_hosts_mounts_the_one_at_the_path_counts() {
+        let ids = |at| {
+            mounts_at_home(&table(HOST), &what(at))
                 .iter()
                 .map(|seen| seen.id)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(ids(Some("/pods/a b"), false), [40]);
-        assert_eq!(ids(None, false), [40, 41]);
-        assert_eq!(ids(Some("/pods/a b"), true), [40, 41]);
+        assert_eq!(ids(Some("/pods/a b")), [40]);
+        assert_eq!(ids(None), [40, 41, 42]);
+    }
+
+    #[test]
+    fn a_containers_own_mount_of_the_directory_or_below_it_counts() {
+        let own = "90 80 7:3 /a /data rw - ext4 /dev/loop3 rw\n\
+                   91 80 7:3 /a/sub /sub rw - ext4 /dev/loop3 rw\n";
+        let both = [(90, true), (91, true)];
+        assert_eq!(elsewhere(own, &what(Some("/pods/a b"))), both);
+        assert_eq!(elsewhere(own, &what(None)), both);
+    }
+
+    #[test]
+    fn another_directory_of_the_same_filesystem_in_a_container_is_another_mount() {
+        let other = "90 80 7:3 /b /data rw - ext4 /dev/loop3 rw\n\
+                     91 80 7:3 / /host rw - ext4 /dev/loop3 rw\n\
+                     92 80 7:3 /ab /ab rw - ext4 /dev/loop3 rw\n";
+        assert_eq!(elsewhere(other, &what(Some("/pods/a b"))), []);
+        assert_eq!(elsewhere(other, &what(Some("/staged/b"))), [(90, true)]);
+        // The mount is gone meanwhile: which directory it was is unknown.
+        assert_eq!(elsewhere(other, &what(Some("/pods/gone"))).len(), 3);
+    }
+
+    #[test]
+    fn copies_of_the_hosts_mounts_are_no_mounts_of_a_containers_own() {
+        let copies = "90 80 7:3 /a /host/pods/a\\040b rw - ext4 /dev/loop3 rw\n\
+                      91 80 7:3 /a /host/staged/a rw - ext4 /dev/loop3 rw\n\
+                      92 80 7:3 /a /staged/b rw - ext4 /dev/loop3 rw\n";
+        // Open files in a copy keep the mount all the same. The last is at the path of another one.
+        let expected = [(90, false), (91, false), (92, true)];
+        assert_eq!(elsewhere(copies, &what(Some("/pods/a b"))), expected);
+    }
+
+    /// A container with the directory of `/pods/a b` at /data, in this control group.
+    fn container_in(group: &str, pod_uid: Option<&str>) -> Vec<Opener> {
+        let host = tempfile::tempdir().unwrap();
+        let data = "90 80 7:3 /a /data rw - ext4 /dev/loop3 rw\n";
+        for (pid, group, namespace, mounts) in [
+            (1, "/", "mnt:[1]", HOST),
+            (4_000_100, group, "mnt:[2]", data),
+        ] {
+            let process = host.path().join(format!("proc/{pid}"));
+            std::fs::create_dir_all(process.join("ns")).unwrap();
+            std::os::unix::fs::symlink(namespace, process.join("ns/mnt")).unwrap();
+            std::fs::write(process.join("mountinfo"), mounts).unwrap();
+            std::fs::write(process.join("cgroup"), format!("0::{group}\n")).unwrap();
+            std::fs::write(process.join("comm"), "mysqld\n").unwrap();
+        }
+        let mut what = what(Some("/pods/a b"));
+        what.pod_uid = pod_uid.map(str::to_owned);
+        find_openers(&HostRoot::new(host.path()), &what)
+    }
+
+    #[test]
+    fn a_container_of_another_pod_has_a_mount_of_its_own() {
+        let group = "/kubepods.slice/kubepods-podu1_2.slice/cri-containerd-1.scope";
+        let named = [Opener {
+            pid: 4_000_100,
+            comm: "mysqld".into(),
+            kind: OpenKind::MountedElsewhere("/data".into()),
+        }];
+        assert_eq!(container_in(group, Some("u1-2")), named);
+        assert_eq!(container_in(group, None), named);
+        assert_eq!(container_in("/user.slice", Some("u1-2")), named);
+        assert_eq!(container_in(group, Some("u3")), []);
+        // A kubelet in a pod.
+        let nested = "/kubepods/podouter/cgroup/kubepods/besteffort/podu1-2/1";
+        assert_eq!(container_in(nested, Some("u1-2")), named);
+        assert_eq!(container_in(nested, Some("outer")), named);
     }
 
     #[test]
@@ -308,6 +470,7 @@ mod tests {
             dev: DevNo::new(7, 250),
             mount_point: None,
             node: Some("/dev/zero".into()),
+            pod_uid: None,
         };
         let found = find_openers(&HostRoot::new("/"), &what);
         child.kill().unwrap();

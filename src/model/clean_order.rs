@@ -190,9 +190,13 @@ fn obstacle(uid: &str, evidence: &OrderEvidence<'_>) -> Option<(PodState, String
         let holds = evidence.holds.unwrap_or_default().iter();
         holds.filter(|hold| hold.pod_uid == uid)
     };
+    // Where the kubelet's directory is mounted at two places, each mount in it is as well, and both
+    // go with one unmount. If another mount is at such a path, it is left afterwards.
+    let of_pod = format!("/pods/{uid}/");
     let is_known = |path: &str| {
-        let mut known = attachments.iter();
-        known.any(|it| it.path.to_string() == path)
+        let below = path.find(&of_pod).map(|at| &path[at..]);
+        let mut known = attachments.iter().map(|it| it.path.to_string());
+        known.any(|it| it == path || below.is_some_and(|below| it.ends_with(below)))
     };
     let others: Vec<&str> = holds()
         .filter(|hold| hold.kind == HoldKind::Mount && !is_known(&hold.detail))
@@ -206,26 +210,28 @@ fn obstacle(uid: &str, evidence: &OrderEvidence<'_>) -> Option<(PodState, String
     if let Some(path) = paths.iter().find(|path| is_hung(snapshot, path)) {
         return Some((PodState::Hung, format!("{path} does not respond")));
     }
+    // What is known of one mount does not hide what is unknown of another.
     for it in &attachments {
-        match &it.used_by {
-            Some(by) if by == UNREADABLE_RECORD => {
-                return Some((PodState::Unreadable, format!("{}: {by}", it.path)));
-            }
-            Some(by) => {
-                let openers = holds().filter(|hold| hold.kind == HoldKind::Opener);
-                let openers: Vec<&str> = openers.map(|hold| hold.detail.as_str()).collect();
-                let why = match openers.as_slice() {
-                    [] => format!("{}: {by}", it.path),
-                    openers => format!("{}: {by}, and {}", it.path, openers.join(", ")),
-                };
-                return Some((PodState::InUse, why));
-            }
+        let why = match &it.used_by {
+            Some(by) if by == UNREADABLE_RECORD => format!("{}: {by}", it.path),
             None if it.orphaned.is_none() => {
-                let why = format!("whether a pod uses {} is not known", it.path);
-                return Some((PodState::Unreadable, why));
+                format!("whether a pod uses {} is not known", it.path)
             }
-            None => {}
-        }
+            _ => continue,
+        };
+        return Some((PodState::Unreadable, why));
+    }
+    let mut used = attachments
+        .iter()
+        .filter_map(|it| it.used_by.as_ref().map(|by| (&it.path, by)));
+    if let Some((path, by)) = used.next() {
+        let openers = holds().filter(|hold| hold.kind == HoldKind::Opener);
+        let openers: Vec<&str> = openers.map(|hold| hold.detail.as_str()).collect();
+        let why = match openers.as_slice() {
+            [] => format!("{path}: {by}"),
+            openers => format!("{path}: {by}, and {}", openers.join(", ")),
+        };
+        return Some((PodState::InUse, why));
     }
     if let Some(record) = recorded_without_mount(snapshot, uid)
         && progress.recorded_for.is_none_or(|time| time < GRACE)
@@ -343,7 +349,8 @@ fn is_hung(snapshot: &Snapshot, path: &str) -> bool {
                 .map(|mount| mount.path.to_string())
                 .any(|at| at == path)
         };
-        finding.reason == Reason::ProbeTimeout && finding.is_active() && is_at()
+        let is_silent = matches!(finding.reason, Reason::ProbeTimeout | Reason::IoStalled);
+        is_silent && finding.is_active() && is_at()
     })
 }
 

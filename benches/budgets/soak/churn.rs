@@ -180,7 +180,7 @@ impl Recorded {
 
     /// Each round one drive begins to hang and an earlier one answers again; usage changes, the
     /// kernel log has errors, and a finding is acknowledged.
-    pub async fn run(mut self, socket: PathBuf, counts: Counts) -> anyhow::Result<()> {
+    pub async fn run(self, socket: PathBuf, counts: Counts) -> anyhow::Result<()> {
         let mut admin = client::admin(&socket).await?;
         let mut inventory = client::connect(&socket).await?;
         let (mut next, mut hung) = (0, Vec::new());
@@ -201,9 +201,7 @@ impl Recorded {
             }
             counts.add(What::Hang, 1);
             self.host.vary_usage(round)?;
-            let pipe = self.pipe;
-            let fed = tokio::task::spawn_blocking(move || pipe.feed(next, RECORDS, None)).await;
-            (self.pipe, _) = fed.context("feeding the pipe")??;
+            self.pipe.feed(next, RECORDS, None).await?;
             next += RECORDS;
             counts.add(What::LogRecords, RECORDS);
             let findings = inventory

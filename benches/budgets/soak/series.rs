@@ -6,6 +6,8 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::figures::Figures;
+use crate::picture::{Panel, PlotLine};
+use crate::straight_line;
 
 /// The share of the run that is warm-up: caches and pools fill, and histories reach their bounds.
 const WARM_UP: f64 = 0.3;
@@ -76,20 +78,24 @@ impl Series {
         if samples.len() < MIN_SAMPLES {
             return None;
         }
-        let count = samples.len() as f64;
         let hours = |sample: &Sample| sample.seconds / 3600.0;
-        let mean_time = samples.iter().map(hours).sum::<f64>() / count;
-        let mean = samples.iter().map(&of).sum::<f64>() / count;
-        let (mut product, mut square) = (0.0, 0.0);
-        for sample in samples {
-            let time = hours(sample) - mean_time;
-            product += time * (of(sample) - mean);
-            square += time * time;
-        }
+        let points: Vec<(f64, f64)> = samples
+            .iter()
+            .map(|sample| (hours(sample), of(sample)))
+            .collect();
         Some(Fit {
-            per_hour: product / square,
+            per_hour: straight_line::slope(&points)?,
             hours: hours(last) - hours(first),
         })
+    }
+
+    /// The line of one column in a picture.
+    fn plot_line(&self, of: impl Fn(&Sample) -> f64) -> PlotLine {
+        let point = |sample: &Sample| (sample.seconds / 3600.0, of(sample));
+        PlotLine {
+            name: self.name.to_owned(),
+            points: self.samples.iter().map(point).collect(),
+        }
     }
 
     /// The figures without a limit: the mean, and the worst latencies.
@@ -120,6 +126,18 @@ pub fn write_csv(path: &Path, series: &[Series]) -> anyhow::Result<()> {
         }
     }
     std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// A panel for each column, a line for each daemon.
+pub fn panels(series: &[Series]) -> Vec<Panel> {
+    COLUMNS
+        .iter()
+        .map(|(name, of)| Panel {
+            title: (*name).to_owned(),
+            across: "hours".to_owned(),
+            lines: series.iter().map(|daemon| daemon.plot_line(of)).collect(),
+        })
+        .collect()
 }
 
 #[cfg(test)]

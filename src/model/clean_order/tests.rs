@@ -181,6 +181,23 @@ fn a_pod_of_which_the_kubelet_has_a_record_or_logs_is_in_use() {
 }
 
 #[test]
+fn a_record_that_cannot_be_read_is_named_before_a_mount_in_use() {
+    let mut world = own().csi("own", "v1", None, &[("u1", &target("u1"))]);
+    world.read_kubelet(1);
+    let mut snapshot = snapshot_of(&world);
+    let used = &snapshot.attachments[&target("u1").as_str().into()];
+    let mut other = (**used).clone();
+    other.path = target("u1").replace("pv-h", "pv-later").as_str().into();
+    other.used_by = Some(UNREADABLE_RECORD.into());
+    snapshot
+        .attachments
+        .insert(other.path.clone(), other.into());
+    let (state, detail) = Ask::default().state(&snapshot);
+    assert_eq!(state, PodState::Unreadable, "{detail}");
+    assert!(detail.contains("later"), "{detail}");
+}
+
+#[test]
 fn a_record_without_a_mount_counts_for_the_grace_period() {
     let mut world =
         TestHost::default()
@@ -219,6 +236,21 @@ fn another_drivers_mount_is_waited_for_and_never_removed() {
         (PodState::Foreign, nfs.clone()),
         "not only CSI's"
     );
+}
+
+#[test]
+fn the_same_mount_in_a_second_place_of_the_kubelets_directory_goes_with_it() {
+    let second = target("u1").replace(K, "/data/kubelet");
+    let held = |path: &str, world: TestHost| {
+        Ask::hold("u1", HoldKind::Mount, path)
+            .state(&snapshot_of(&world))
+            .0
+    };
+    assert_eq!(held(&second, own()), PodState::Cleaning);
+    let other = second.replace("pv-", "pw-");
+    assert_eq!(held(&other, own()), PodState::Foreign);
+    // It is left although the one in the first place is gone.
+    assert_eq!(held(&second, TestHost::default()), PodState::Foreign);
 }
 
 #[test]
@@ -275,10 +307,10 @@ fn a_mount_that_does_not_respond_is_hung_also_while_the_kubelet_has_its_record()
     let mut snapshot = snapshot_of(&world);
     assert_eq!(Ask::default().state(&snapshot).0, PodState::InUse);
     let volume = snapshot.volumes.keys().next().expect("one").clone();
-    let finding = Finding {
+    let mut finding = Finding {
         id: FindingId::known("f1"),
         subject: Subject::Volume(volume),
-        reason: Reason::ProbeTimeout,
+        reason: Reason::NotAccessible,
         severity: Severity::Bad,
         status: Status::Inaccessible,
         message: "the probe is pending".into(),
@@ -291,10 +323,18 @@ fn a_mount_that_does_not_respond_is_hung_also_while_the_kubelet_has_its_record()
         cleared: None,
         follows: None,
     };
-    snapshot.findings.insert(finding.id.clone(), finding.into());
-    let (state, detail) = Ask::default().state(&snapshot);
-    assert_eq!(state, PodState::Hung);
-    assert!(detail.contains(&target("u1")), "{detail}");
+    for (reason, expected) in [
+        (Reason::NotAccessible, PodState::InUse),
+        (Reason::ProbeTimeout, PodState::Hung),
+        (Reason::IoStalled, PodState::Hung),
+    ] {
+        finding.reason = reason;
+        let id = finding.id.clone();
+        snapshot.findings.insert(id, finding.clone().into());
+        let (state, detail) = Ask::default().state(&snapshot);
+        assert_eq!(state, expected, "{reason:?}");
+        assert!(detail.contains(&target("u1")), "{detail}");
+    }
 }
 
 #[test]

@@ -181,6 +181,7 @@ pub(crate) fn in_use(root: &HostRoot, device: &HostPath) -> StepWorkerError {
         dev,
         mount_point: None,
         node: Some(device.clone()),
+        pod_uid: None,
     };
     let openers = find_openers(root, &what);
     let by = summary(&openers).unwrap_or_else(|| mounted_at(dev));

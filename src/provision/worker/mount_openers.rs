@@ -1,13 +1,13 @@
 //! The processes with open files in given mounts. They are listed before an unmount, so that a
 //! refusal can name them.
 
-use crate::host::openers;
-use crate::host::openers::{OpenKind, OpenTarget, Opener};
+use crate::host::openers::{OpenTarget, find_openers};
 use crate::host::root::HostRoot;
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 use crate::provision::worker::error::StepWorkerError;
 use crate::provision::worker::mounts::mount_table;
+use crate::provision::worker::pod_holds::pod_of;
 
 /// One line per opener, sorted. Only /proc is read, because a mount may hang.
 pub(crate) fn openers_of_mounts(
@@ -19,13 +19,8 @@ pub(crate) fn openers_of_mounts(
         .iter()
         .filter(|mount| places.contains(&mount.mount_point))
     {
-        let found = openers::find_openers(root, &opener_query(mount));
-        lines.extend(
-            found
-                .iter()
-                .filter(|holder| !is_propagated_copy(holder, mount))
-                .map(ToString::to_string),
-        );
+        let found = find_openers(root, &opener_query(mount));
+        lines.extend(found.iter().map(ToString::to_string));
     }
     lines.sort();
     lines.dedup();
@@ -40,24 +35,13 @@ fn opener_query(mount: &Mount) -> OpenTarget {
         dev: mount.dev,
         mount_point: Some(mount.mount_point.clone()),
         node,
+        pod_uid: pod_of(mount).map(str::to_owned),
     }
 }
 
 /// Whether the mount is a published raw block volume: a device node bound from /dev.
 fn is_device_node(mount: &Mount) -> bool {
     mount.fs_type == "devtmpfs"
-}
-
-/// A container that mounts the kubelet's directory has copies of all mounts in it: the copies
-/// disappear with the mount and do not use it. A device's node is in the filesystem /dev, which
-/// every privileged container has.
-fn is_propagated_copy(holder: &Opener, mount: &Mount) -> bool {
-    match &holder.kind {
-        OpenKind::MountedElsewhere(at) => {
-            is_device_node(mount) || at.as_bytes().ends_with(mount.mount_point.as_bytes())
-        }
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -76,34 +60,6 @@ mod tests {
             source: "/dev/loop3".into(),
             super_options: Default::default(),
         }
-    }
-
-    fn opener(how: OpenKind) -> Opener {
-        Opener {
-            pid: 7,
-            comm: "x".into(),
-            kind: how,
-        }
-    }
-
-    #[test]
-    fn propagated_copies_of_the_kubelet_directory_do_not_count_and_a_containers_own_mount_does() {
-        let of = |at: &str, fs_type: &str| {
-            is_propagated_copy(
-                &opener(OpenKind::MountedElsewhere(at.into())),
-                &mount(fs_type, "/"),
-            )
-        };
-        assert!(
-            of("/k/pods/u1/x/mount", "ext4")
-                && of("/host/k/pods/u1/x/mount", "ext4")
-                && of("/dev", "devtmpfs")
-        );
-        assert!(!of("/data", "ext4"));
-        assert!(!is_propagated_copy(
-            &opener(OpenKind::OpenFile("/k/pods/u1/x/mount/file".into())),
-            &mount("ext4", "/")
-        ));
     }
 
     #[test]

@@ -421,6 +421,7 @@ fn in_use(root: &HostRoot, spot: &ResolvedPath, top: &Mount) -> StepWorkerError 
         dev: top.dev,
         mount_point: Some(top.mount_point.clone()),
         node: None,
+        pod_uid: None,
     };
     let upon = mount_table()
         .unwrap_or_default()

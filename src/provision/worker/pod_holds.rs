@@ -10,7 +10,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
-use crate::host::openers::{OpenKind, OpenTarget, find_openers};
+use crate::host::openers::{OpenKind, OpenTarget, find_openers, is_copy, pods_of_groups};
 use crate::host::root::HostRoot;
 use crate::model::clean_order::{HoldKind, PodHold};
 use crate::model::mount::{Mount, parse};
@@ -57,10 +57,10 @@ pub(crate) fn holds_of_pods(
             |what: &str, error| StepWorkerError::io(format!("reading /proc/{pid}/{what}"), error);
         let groups = of_process(std::fs::read(process.join("cgroup")))
             .map_err(|error| reading("cgroup", error))?;
-        for uid in &pods {
-            if groups.as_ref().is_some_and(|groups| names_pod(groups, uid)) {
+        for uid in groups.as_deref().map(pods_of_groups).unwrap_or_default() {
+            if pods.contains(uid.as_str()) {
                 let text = format!("{pid} ({}) runs in its container", command(&process));
-                found.add(uid, HoldKind::Process, text);
+                found.add(&uid, HoldKind::Process, text);
             }
         }
         let namespace = of_process(std::fs::read_link(process.join("ns/mnt")))
@@ -107,10 +107,11 @@ fn add_openers(root: &HostRoot, host: &[Mount], pods: &BTreeSet<&str>, found: &m
             dev: mount.dev,
             mount_point: Some(mount.mount_point.clone()),
             node: None,
+            pod_uid: Some(uid.to_owned()),
         };
         for opener in find_openers(root, &what) {
-            // In another namespace, other directories of the same filesystem count as well. Mounts
-            // there were found above.
+            // A container may have a mount of its own in the same filesystem. Mounts in other
+            // namespaces were found above.
             let is_there = opener.kind.path().to_string().contains(uid);
             if is_there && !matches!(opener.kind, OpenKind::MountedElsewhere(_)) {
                 found.add(uid, HoldKind::Opener, opener.to_string());
@@ -164,31 +165,9 @@ fn command(process: &Path) -> String {
     String::from_utf8_lossy(comm.trim_ascii_end()).into_owned()
 }
 
-/// A container that mounts the kubelet's directory has copies of all mounts in it, which disappear
-/// with the mount.
-fn is_copy(mount: &Mount, there: &Mount) -> bool {
-    let (copy, original) = (mount.mount_point.as_bytes(), there.mount_point.as_bytes());
-    mount.dev == there.dev && copy.ends_with(original)
-}
-
-/// Whether one of the control groups is the pod's: `…/podUID/…` (cgroupfs), `…-podUID.slice/…`
-/// with underscores (systemd); pkg/kubelet/cm/pod_container_manager_linux.go.
-fn names_pod(groups: &[u8], uid: &str) -> bool {
-    let names = [format!("pod{uid}"), format!("pod{}", uid.replace('-', "_"))];
-    groups
-        .split(|byte| matches!(byte, b'/' | b'\n'))
-        .map(|part| part.strip_suffix(b".slice").unwrap_or(part))
-        .any(|part| {
-            names.iter().any(|name| {
-                part.strip_suffix(name.as_bytes())
-                    .is_some_and(|before| matches!(before, [] | [.., b'-']))
-            })
-        })
-}
-
 /// The pod of a mount that may be of a volume which another node can reach: by its place below the
 /// kubelet's directory, or, for a bind mount, by its place in its filesystem.
-fn pod_of(mount: &Mount) -> Option<&str> {
+pub(super) fn pod_of(mount: &Mount) -> Option<&str> {
     [&mount.mount_point, &mount.root]
         .into_iter()
         .find_map(|path| {
