@@ -119,6 +119,7 @@ pub(crate) const NOTIFY: Page = Page {
 };
 
 /// kubectl-diskvitals(1).
+#[cfg(feature = "fleet")]
 pub(crate) const PLUGIN: Page = Page {
     section: "1",
     examples: &[
