@@ -192,12 +192,11 @@ pub(crate) fn pods_of_groups(groups: &[u8]) -> BTreeSet<String> {
     let pods = parts.flat_map(|part| {
         let part = part.strip_suffix(".slice").unwrap_or(part);
         // The uid of a static pod can be any name, also one with `-pod` in it.
-        let names = part.match_indices("pod").filter_map(move |(at, word)| {
+        part.match_indices("pod").filter_map(move |(at, word)| {
             let (before, uid) = (&part[..at], &part[at + word.len()..]);
             let is_pod = (before.is_empty() || before.ends_with('-')) && !uid.is_empty();
             is_pod.then(|| uid.replace('_', "-"))
-        });
-        names
+        })
     });
     pods.collect()
 }

@@ -402,6 +402,7 @@ pub(crate) fn plans(
             .collect();
         let root = &snapshot.node_context.kubelet_root;
         let uid_of = |it: &Attachment| path_uid(root, &it.path).filter(|uid| due.contains(uid));
+        let is_of_listed = |it: &Attachment| it.role != MountRole::Pod || uid_of(it).is_some();
         let listed: Vec<(&Attachment, String)> = of_volume
             .iter()
             .filter(|it| it.used_by.is_none() && it.orphaned.is_some())
@@ -416,6 +417,14 @@ pub(crate) fn plans(
             plans.push((uids, plan));
             continue;
         }
+        // By their paths the volume is found when what is staged may be unmounted as well.
+        let of_volume = snapshot.attachments.values().map(AsRef::as_ref);
+        let of_volume: Vec<&Attachment> = of_volume
+            .filter(|it| it.volume == volume.facts.id)
+            .collect();
+        if is_still_staged(&of_volume) && of_volume.iter().all(|it| is_of_listed(it)) {
+            continue;
+        }
         for (attachment, uid) in listed {
             if let Ok(plan) = plan(snapshot, CleanupTarget::Attachment(attachment), grace) {
                 plans.push((BTreeSet::from([uid]), plan));
@@ -423,6 +432,14 @@ pub(crate) fn plans(
         }
     }
     plans
+}
+
+/// The kubelet has a record that the volume is staged, and no pod has it, for less than the grace.
+fn is_still_staged(attachments: &[&Attachment]) -> bool {
+    let mut staged = attachments
+        .iter()
+        .filter(|it| it.role == MountRole::Staging && it.orphaned.is_some());
+    staged.any(|it| it.used_by.is_some() && !it.is_abandoned())
 }
 
 #[cfg(test)]

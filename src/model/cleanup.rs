@@ -116,7 +116,7 @@ pub(crate) enum CleanupTarget<'a> {
 pub(crate) enum Grace<'a> {
     Required,
     /// The cluster says that these pods, by uid, do not exist: their mounts, and what is staged for
-    /// them alone, need no grace.
+    /// them alone, need no grace. What the kubelet has staged by its own record does.
     ReplacedFor(&'a BTreeSet<String>),
 }
 
@@ -127,11 +127,11 @@ impl Grace<'_> {
         };
         let place = parse_csi_path(root, &attachment.path);
         let by_path = place.and_then(|place| place.pod);
-        let is_listed = match attachment.role {
-            MountRole::Pod => by_path.is_some_and(|pod| pods.contains(&pod.uid)),
-            _ => true,
-        };
-        is_listed && attachment.used_by.is_none() && attachment.orphaned.is_some()
+        let is_unused = attachment.used_by.is_none() && attachment.orphaned.is_some();
+        match attachment.role {
+            MountRole::Pod => is_unused && by_path.is_some_and(|pod| pods.contains(&pod.uid)),
+            _ => is_unused || attachment.is_abandoned(),
+        }
     }
 }
 

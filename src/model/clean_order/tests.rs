@@ -143,6 +143,26 @@ fn own_mounts_of_listed_pods_are_removed_without_the_grace_and_staging_goes_firs
 }
 
 #[test]
+fn what_the_kubelet_has_staged_by_its_record_is_unstaged_with_the_mounts_after_the_grace() {
+    let mut world = own().csi("own", "v1", Some(&staging()), &[]);
+    world.read_kubelet(1);
+    let ordered = |world: &TestHost, listed: &[&str]| {
+        let snapshot = snapshot_of(world);
+        unmounted(&plans(&snapshot, &Ask::default().of(&snapshot, listed)))
+    };
+    assert_eq!(ordered(&world, &["u1", "u2"]), [""; 0], "it may be at work");
+    assert_eq!(
+        ordered(&world, &["u1"]),
+        [target("u1")],
+        "u2 keeps it staged"
+    );
+    world.read_kubelet(GRACE_SECONDS + 1);
+    let all = [staging(), target("u2"), target("u1")];
+    assert_eq!(ordered(&world, &["u1", "u2"]), all);
+    assert_eq!(ordered(&world, &["u1"]), [target("u1")]);
+}
+
+#[test]
 fn a_pod_that_is_not_listed_keeps_its_mount_and_what_is_staged() {
     let snapshot = snapshot_of(&own());
     let status = Ask::default().of(&snapshot, &["u1"]);
