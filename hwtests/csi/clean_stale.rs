@@ -190,6 +190,7 @@ async fn a_pod_that_is_not_listed_and_one_that_exists_again_keep_their_mounts() 
 struct Container(std::process::Child);
 
 impl Container {
+    #[expect(clippy::disallowed_methods, reason = "it plays a container")]
     async fn start(testbed: &Testbed, commands: &str) -> Container {
         let ready = testbed.path("container-is-ready");
         let script = format!(
