@@ -4,6 +4,7 @@ use super::*;
 use crate::model::facts::KnownVolume;
 use crate::model::fixture::*;
 use crate::model::observation::Observation;
+use crate::model::provision::BackingKind;
 use crate::model::source_update::SourceUpdate;
 use crate::model::storage;
 
@@ -160,6 +161,23 @@ fn what_the_kubelet_has_staged_by_its_record_is_unstaged_with_the_mounts_after_t
     let all = [staging(), target("u2"), target("u1")];
     assert_eq!(ordered(&world, &["u1", "u2"]), all);
     assert_eq!(ordered(&world, &["u1"]), [target("u1")]);
+}
+
+#[test]
+fn a_directory_that_was_staged_without_a_mount_is_nothing_that_is_left() {
+    let mut world = storage::tests::pool(Some(&staging()), &[]);
+    world
+        .mounts
+        .mounts
+        .retain(|mount| mount.mount_point != staging().as_str().into());
+    for (kind, expected) in [(BackingKind::Loop, 1), (BackingKind::StaticDirectory, 0)] {
+        let volumes = &mut world.provision.as_mut().expect("a pool").volumes;
+        volumes[0].kind = kind;
+        world.read_all(0);
+        world.read_provision(0);
+        let status = Ask::default().of(&snapshot_of(&world), &["u1"]);
+        assert_eq!(status.left.len(), expected, "{kind:?}: {:?}", status.left);
+    }
 }
 
 #[test]

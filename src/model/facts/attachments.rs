@@ -10,7 +10,7 @@ use crate::model::graph::kube::{self, CsiPath, CsiPathKind};
 use crate::model::graph::mounts::MountTree;
 use crate::model::ids::VolumeId;
 use crate::model::path::HostPath;
-use crate::model::provision::{self, PodRef};
+use crate::model::provision::{self, BackingKind, PodRef};
 use crate::model::stale::{Attachment, KubeletIndex, OrphanState, PlaceUse};
 use crate::model::volume::{MountRole, VolumeFacts};
 
@@ -220,9 +220,11 @@ fn provided_attachments(
     facts: &VolumeFacts,
 ) -> impl Iterator<Item = (&provision::ProvidedAttachment, MountRole)> {
     facts.provided.iter().flat_map(|volume| {
+        // A directory is staged without any action: there is no mount.
         let staged = volume
             .staged
             .iter()
+            .filter(|_| volume.kind != BackingKind::StaticDirectory)
             .map(|staged| (staged, MountRole::Staging));
         staged.chain(
             volume
