@@ -41,7 +41,7 @@ use crate::csi::agent::new_agent;
 use crate::csi::report::challenge::AnswerState;
 use crate::csi::report::node_condition::{NodeConditionKind, STORAGE_FAILED, STORAGE_HEALTHY};
 use crate::csi::report::node_snapshot::NodeSnapshot;
-use crate::csi::report::object_watch::StorageObject;
+use crate::csi::report::object_watch::{StorageObject, follow_part};
 use crate::csi::report::quarantine::QuarantineState;
 
 pub use crate::csi::report::api::{ApiServer, ApiSetupError, Config, client_of};
@@ -274,8 +274,15 @@ impl Reporter {
             if enabled.storage && withdraw {
                 storage_publisher::withdraw(&api, &node, &timing).await
             } else if enabled.storage {
-                let (answers, states) = (answers.clone(), states.clone());
-                storage_publisher::run(views.clone(), answers, states, &api, &node, &timing).await
+                let (views, answers, states) = (views.clone(), answers.clone(), states.clone());
+                let (sender, absent) = watch::channel(false);
+                let is_absent = |object: &StorageObject| matches!(object, StorageObject::Absent);
+                let publisher =
+                    storage_publisher::run(views, answers, states, absent, &api, &node, &timing);
+                tokio::select! {
+                    never = publisher => never,
+                    never = follow_part(objects.clone(), &sender, is_absent) => never,
+                }
             } else {
                 std::future::pending().await
             }

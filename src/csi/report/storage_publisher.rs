@@ -1,8 +1,8 @@
 //! Keeps the node's `NodeStorage` object up to date on the API server. It compares before it writes:
 //! a write that changes nothing costs the API server as much as a change.
 //!
-//! In: the view of the daemon, the answers to challenges and to a quarantine. Out: the object, created where it is
-//! missing, and merge patches of its status: when what it says changes, within a rate limit, and every
+//! In: the view of the daemon, the answers to challenges and to a quarantine, and whether the object is known to be
+//! absent. Out: the object, created where it is missing, and merge patches of its status: when what it says changes, within a rate limit, and every
 //! half hour, so that its age shows whether the reporter still runs. Answers go at once: they have a
 //! rate limit of their own. While the API server is away only the newest state waits.
 
@@ -46,6 +46,7 @@ pub(crate) async fn run(
     mut views: watch::Receiver<DaemonView>,
     mut answers: watch::Receiver<AnswerState>,
     mut quarantines: watch::Receiver<QuarantineState>,
+    mut absent: watch::Receiver<bool>,
     api: &ApiServer,
     node: &str,
     timing: &ReportTiming,
@@ -82,6 +83,13 @@ pub(crate) async fn run(
             changed = quarantines.changed() => if changed.is_err() {
                 // As above.
                 std::future::pending::<()>().await;
+            },
+            changed = absent.changed() => match changed {
+                // Who waits for a report would wait for the next refresh.
+                Ok(()) if *absent.borrow_and_update() => published = None,
+                Ok(()) => {}
+                // As above.
+                Err(_) => std::future::pending::<()>().await,
             },
             () = maybe_sleep_until(grace_until) => {}
             () = maybe_sleep_until(waiting.next_overdue(timing.absence_grace)) => {}

@@ -90,6 +90,21 @@ fn a_node_without_anything_of_the_pods_is_clean_by_proof_and_says_for_which_quar
 }
 
 #[test]
+fn an_object_that_is_deleted_while_it_is_watched_is_created_again_at_once() {
+    let (scene, _daemon) = staged();
+    let pace = ReportTiming {
+        storage_refresh: Duration::from_secs(1800),
+        ..pace()
+    };
+    let _reporter = scene.report(QUARANTINE, pace);
+    scene.until_health("Good");
+    scene.server.state().storage = None;
+    scene.until_health("Good");
+    scene.quarantine(&json!({"id": "q-1", "podUIDs": ["gone"]}));
+    scene.until_clean_is(["True", "ProvenClean", "q-1"]);
+}
+
+#[test]
 fn a_pod_that_the_kubelet_has_again_keeps_the_node_unclean_and_is_named() {
     let (scene, _daemon) = staged();
     let uid = scene.uids()[0].clone();

@@ -21,7 +21,7 @@ impl Scene {
         })
     }
 
-    fn until_health(&self, health: &str) -> Value {
+    pub(super) fn until_health(&self, health: &str) -> Value {
         self.until_storage(health, |status| status["health"] == health)
     }
 }
