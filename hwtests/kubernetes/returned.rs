@@ -226,16 +226,20 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
 
     // Everything that knows of it starts anew.
     drop(controller);
-    let of_node = format!("spec.nodeName={node}");
-    kubectl(&[
-        "-n",
-        NAMESPACE,
-        "delete",
-        "pod",
-        "--wait=true",
-        "--field-selector",
-        &of_node,
-    ]);
+    let of_node = format!("--field-selector=spec.nodeName={node}");
+    let of_chart = ["-n", NAMESPACE, "get", "pod", &of_node, "-o", "name"];
+    let before = kubectl(&of_chart);
+    kubectl(&["-n", NAMESPACE, "delete", "pod", "--wait=false", &of_node]);
+    // A process that waits for the silent disk keeps the old pod of the daemon, which has ended.
+    until("the old pods have ended", TIME_LIMIT, || {
+        let has_ended = |name: &str| {
+            let pod = cluster::get_in(NAMESPACE, name);
+            pod.is_none_or(|pod| {
+                pod["status"]["phase"] == "Succeeded" || pod["status"]["phase"] == "Failed"
+            })
+        };
+        before.lines().all(has_ended).then_some(())
+    });
     let controller = controller::start(&fixture, "", &["--duties", "quarantine"]);
     fixture.is_ready();
     until("the node says again what holds it", TIME_LIMIT, || {
