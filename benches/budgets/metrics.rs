@@ -6,14 +6,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use diskvitals::api::wire;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use crate::daemon::{Daemon, Host, Program, check_snapshot};
 use crate::figures::{Figures, Goal, Samples, milliseconds};
 use crate::smart;
-use crate::smartctl::{Ata, Smartctl};
 use crate::tree::Plan;
 
 const SCRAPES: usize = 1000;
@@ -28,16 +26,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
         hung: 0,
     })?;
     let tools = tempfile::tempdir().context("making a folder for smartctl")?;
-    let smartctl = Smartctl::new(tools.path()).context("writing smartctl")?;
-    smart::set_responses(&smartctl, smart::DRIVES).context("writing the answers")?;
-    // The first drive has a finding, which can be acknowledged.
-    let sick = Ata {
-        pending: 8,
-        ..Ata::new("ZL200000", 0xa000_0000)
-    };
-    smartctl
-        .set_response("/dev/sda", &sick.response())
-        .context("writing an answer")?;
+    let smartctl = smart::with_one_sick_drive(tools.path())?;
     let dir = tempfile::tempdir_in("/dev/shm").context("making a folder for the daemon")?;
     let socket = dir.path().join("metrics.sock");
     let config = format!(
@@ -99,39 +88,12 @@ async fn measure_new_snapshots(
     socket: &Path,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
-    let findings = daemon
-        .connect()
-        .await?
-        .list_findings(wire::ListFindingsRequest::default())
-        .await
-        .context("asking ListFindings")?
-        .into_inner();
-    let finding = findings
-        .findings
-        .into_iter()
-        .find(|finding| finding.reason == "PendingSectors")
-        .context("no finding to acknowledge")?;
+    let finding = smart::sick_finding(&mut daemon.connect().await?).await?;
     let mut admin = daemon.admin().await?;
     for (name, headers) in FORMATS {
         let mut samples = Samples::default();
         for at in 0..SNAPSHOTS {
-            let finding_id = finding.id.clone();
-            if at % 2 == 0 {
-                let request = wire::AcknowledgeFindingRequest {
-                    finding_id,
-                    note: "measured".into(),
-                    ..Default::default()
-                };
-                admin
-                    .acknowledge_finding(request)
-                    .await
-                    .context("acknowledging")?;
-            } else {
-                admin
-                    .unacknowledge_finding(wire::UnacknowledgeFindingRequest { finding_id })
-                    .await
-                    .context("taking it back")?;
-            }
+            smart::set_acknowledged(&mut admin, &finding, at % 2 == 0).await?;
             samples.push(scrape(socket, headers).await?.1);
         }
         figures.figure_without_goal(

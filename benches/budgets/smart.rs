@@ -3,6 +3,7 @@
 //! smartctl, if it is built: there a round is a scrape.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use anyhow::{Context, bail};
 use diskvitals::api::wire;
 use procfs::process::Process;
 
-use crate::client::Inventory;
+use crate::client::{Admin, Inventory};
 use crate::daemon::{Daemon, Host, Program, check_snapshot};
 use crate::figures::{Better, Comparison, Figures, Goal};
 use crate::footprint::{cpu_time, process_tree};
@@ -146,6 +147,57 @@ fn compare(ours: &Round, theirs: &Round, figures: &mut Figures) {
     figures.compare(comparison("peak_rss", "MiB", |round| round.peak_rss));
     figures.compare(comparison("memory", "MiB", |round| round.memory));
     figures.compare(comparison("one_hung", "s", |round| round.wall_one_hung));
+}
+
+/// A smartctl that answers for all drives. The first has a finding, which can be acknowledged.
+pub fn with_one_sick_drive(dir: &Path) -> anyhow::Result<Smartctl> {
+    let smartctl = Smartctl::new(dir).context("writing smartctl")?;
+    set_responses(&smartctl, DRIVES).context("writing the answers")?;
+    let sick = Ata {
+        pending: 8,
+        ..Ata::new("ZL200000", 0xa000_0000)
+    };
+    smartctl
+        .set_response("/dev/sda", &sick.response())
+        .context("writing an answer")?;
+    Ok(smartctl)
+}
+
+/// The id of the finding of that drive.
+pub async fn sick_finding(inventory: &mut Inventory) -> anyhow::Result<String> {
+    let findings = inventory
+        .list_findings(wire::ListFindingsRequest::default())
+        .await
+        .context("asking ListFindings")?
+        .into_inner();
+    let mut findings = findings.findings.into_iter();
+    let finding = findings.find(|finding| finding.reason == "PendingSectors");
+    Ok(finding.context("no finding to acknowledge")?.id)
+}
+
+pub async fn set_acknowledged(
+    admin: &mut Admin,
+    finding: &str,
+    acknowledge: bool,
+) -> anyhow::Result<()> {
+    let finding_id = finding.to_owned();
+    if acknowledge {
+        let request = wire::AcknowledgeFindingRequest {
+            finding_id,
+            note: "measured".into(),
+            ..Default::default()
+        };
+        admin
+            .acknowledge_finding(request)
+            .await
+            .context("acknowledging")?;
+    } else {
+        admin
+            .unacknowledge_finding(wire::UnacknowledgeFindingRequest { finding_id })
+            .await
+            .context("taking it back")?;
+    }
+    Ok(())
 }
 
 /// Sets one answer for each drive of a recorded host with so many. Returns smartctl's names of the

@@ -8,13 +8,12 @@ use diskvitals::api::wire;
 use diskvitals::api::wire::watch_event::Item;
 use nix::unistd::{Uid, geteuid, seteuid};
 
-use crate::client::{Admin, Inventory};
+use crate::client::Admin;
 use crate::daemon::{Daemon, Host, Program, check_snapshot};
 use crate::events::{Events, next, watch};
 use crate::figures::{Samples, milliseconds};
 use crate::growth::Point;
 use crate::smart;
-use crate::smartctl::{Ata, Smartctl};
 use crate::tree::Plan;
 
 const PAUSE: Duration = Duration::from_secs(3);
@@ -34,15 +33,7 @@ pub async fn over_watchers(program: &Program) -> anyhow::Result<Vec<Point>> {
         hung: 0,
     })?;
     let dir = tempfile::tempdir().context("making a folder for smartctl")?;
-    let smartctl = Smartctl::new(dir.path()).context("writing smartctl")?;
-    smart::set_responses(&smartctl, smart::DRIVES).context("writing the answers")?;
-    let sick = Ata {
-        pending: 8,
-        ..Ata::new("ZL200000", 0xa000_0000)
-    };
-    smartctl
-        .set_response("/dev/sda", &sick.response())
-        .context("writing an answer")?;
+    let smartctl = smart::with_one_sick_drive(dir.path())?;
     let config = format!(
         "[smart]\ncommand = \"{}\"\ninterval = \"1h\"\n",
         smartctl.program().display()
@@ -55,7 +46,7 @@ pub async fn over_watchers(program: &Program) -> anyhow::Result<Vec<Point>> {
         answers.len() == smart::DRIVES
     })
     .await?;
-    let finding = pending_sectors(&mut inventory).await?;
+    let finding = smart::sick_finding(&mut inventory).await?;
     drop(inventory);
     admit_other_users(&daemon)?;
 
@@ -75,17 +66,6 @@ pub async fn over_watchers(program: &Program) -> anyhow::Result<Vec<Point>> {
         points.push(Point::measure(&daemon, count, time)?);
     }
     Ok(points)
-}
-
-async fn pending_sectors(inventory: &mut Inventory) -> anyhow::Result<String> {
-    let findings = inventory
-        .list_findings(wire::ListFindingsRequest::default())
-        .await
-        .context("asking ListFindings")?
-        .into_inner();
-    let mut findings = findings.findings.into_iter();
-    let finding = findings.find(|finding| finding.reason == "PendingSectors");
-    Ok(finding.context("no finding to acknowledge")?.id)
 }
 
 /// The daemon's folder is this user's alone.
@@ -111,23 +91,7 @@ async fn event(
     watchers: &mut [Events],
 ) -> anyhow::Result<Duration> {
     let called = Instant::now();
-    let finding_id = finding.to_owned();
-    if acknowledge {
-        let request = wire::AcknowledgeFindingRequest {
-            finding_id,
-            note: "measured".into(),
-            ..Default::default()
-        };
-        admin
-            .acknowledge_finding(request)
-            .await
-            .context("acknowledging")?;
-    } else {
-        admin
-            .unacknowledge_finding(wire::UnacknowledgeFindingRequest { finding_id })
-            .await
-            .context("taking it back")?;
-    }
+    smart::set_acknowledged(admin, finding, acknowledge).await?;
     let is_it = |event: &wire::WatchEvent| match &event.item {
         Some(Item::Finding(changed)) => {
             (changed.id == finding && changed.acknowledged.is_some() == acknowledge).then_some(())
