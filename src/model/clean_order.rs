@@ -398,13 +398,14 @@ pub(crate) fn plans(
             .attachments
             .values()
             .map(AsRef::as_ref)
-            .filter(|it| it.volume == volume.facts.id && is_own(snapshot, it))
+            .filter(|it| it.volume == volume.facts.id)
             .collect();
         let root = &snapshot.node_context.kubelet_root;
         let uid_of = |it: &Attachment| path_uid(root, &it.path).filter(|uid| due.contains(uid));
         let is_of_listed = |it: &Attachment| it.role != MountRole::Pod || uid_of(it).is_some();
         let listed: Vec<(&Attachment, String)> = of_volume
             .iter()
+            .filter(|it| is_own(snapshot, it))
             .filter(|it| it.used_by.is_none() && it.orphaned.is_some())
             .filter_map(|it| Some((*it, uid_of(it)?)))
             .collect();
@@ -418,10 +419,6 @@ pub(crate) fn plans(
             continue;
         }
         // By their paths the volume is found when what is staged may be unmounted as well.
-        let of_volume = snapshot.attachments.values().map(AsRef::as_ref);
-        let of_volume: Vec<&Attachment> = of_volume
-            .filter(|it| it.volume == volume.facts.id)
-            .collect();
         if is_still_staged(&of_volume) && of_volume.iter().all(|it| is_of_listed(it)) {
             continue;
         }
