@@ -4,6 +4,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use nix::libc::sock_filter;
 use tokio::io::Interest;
@@ -695,9 +696,9 @@ pub(crate) fn trim_heaps() {
 }
 
 /// Registers `fd` with tokio for reading.
-pub(crate) fn async_fd(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an OwnedFd is open and refers to the same descriptor while it exists, and the AsyncFd
-    // owns it.
+pub(crate) fn async_fd(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: an OwnedFd is open and refers to the same descriptor while it exists, which is
+    // as long as the AsyncFd shares it.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
 }
 

@@ -6,8 +6,8 @@
 use std::future::pending;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -49,7 +49,7 @@ pub(crate) fn is_output_closed() -> bool {
 
 pub(crate) struct FullScreen {
     /// None without a terminal for keys: then Ctrl-C is a signal.
-    keys: Option<AsyncFd<OwnedFd>>,
+    keys: Option<AsyncFd<Arc<OwnedFd>>>,
 }
 
 impl FullScreen {
@@ -64,7 +64,7 @@ impl FullScreen {
         let stdin = io::stdin();
         let keys = match stdin.is_terminal() {
             // The flags of the descriptor are shared with the shell: it stays a blocking one.
-            true => Some(sys::async_fd(stdin.as_fd().try_clone_to_owned()?)?),
+            true => Some(sys::async_fd(stdin.as_fd().try_clone_to_owned()?.into())?),
             false => None,
         };
         ACTIVE.store(true, Ordering::SeqCst);

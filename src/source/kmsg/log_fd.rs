@@ -9,13 +9,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
-use crate::host::async_fd::nonblocking;
+use crate::host::async_fd;
 
 /// The form in which bytes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +32,9 @@ pub(crate) struct LogFd {
 }
 
 enum Fd {
-    Polled(AsyncFd<OwnedFd>),
+    /// Registered with tokio only while it is waited for: otherwise each record would wake the
+    /// thread, also while the reader pauses in a flood.
+    Polled(Arc<OwnedFd>),
     /// Not pollable, always readable.
     File(File),
 }
@@ -82,9 +82,13 @@ impl LogFd {
     }
 
     fn polled(kind: LogFdKind, fd: OwnedFd) -> io::Result<LogFd> {
+        async_fd::set_nonblocking(&fd)?;
+        let fd = Arc::new(fd);
+        // Whether it can be waited for at all.
+        async_fd::register(fd.clone())?;
         Ok(LogFd {
             kind,
-            fd: Fd::Polled(nonblocking(fd)?),
+            fd: Fd::Polled(fd),
         })
     }
 
@@ -97,13 +101,7 @@ impl LogFd {
     /// `WouldBlock`: no data at present. 0: end of file.
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.fd {
-            // Before the first wait, tokio returns WouldBlock without a system call.
-            Fd::Polled(fd) => match nix::unistd::read(fd.get_ref(), buffer) {
-                Err(Errno::EAGAIN) => {
-                    fd.try_io(Interest::READABLE, |fd| Ok(nix::unistd::read(fd, buffer)?))
-                }
-                read => Ok(read?),
-            },
+            Fd::Polled(fd) => Ok(nix::unistd::read(fd, buffer)?),
             Fd::File(file) => io::Read::read(&mut &*file, buffer),
         }
     }
@@ -111,7 +109,7 @@ impl LogFd {
     /// Waits for data or the end of file. Cancel-safe.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match &self.fd {
-            Fd::Polled(fd) => fd.readable().await.map(drop),
+            Fd::Polled(fd) => async_fd::register(fd.clone())?.readable().await.map(drop),
             Fd::File(_) => Ok(()),
         }
     }
