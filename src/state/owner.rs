@@ -271,7 +271,7 @@ impl Owner {
         if beats >= TICKS_BEFORE_KERNEL_LOG {
             self.start_kernel_log(None);
         }
-        if self.store_sync.is_error_write_due() {
+        if self.store_sync.is_flood_write_due() {
             self.store_sync
                 .write(&self.facts, &self.ledger, false, Vec::new());
         }

@@ -24,8 +24,9 @@ const TIMESTAMP_WRITE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// The same for histories of which nothing has changed that decides a verdict: temperatures, hours,
 /// free space. They are large: written after each reading, they would wear out the disk.
 const HISTORY_WRITE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
-/// Interval of writing during a flood of errors; newer errors would be read again after a crash.
-const ERROR_WRITE_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval of writing what changes with each record of a flood: errors, and the text and evidence of
+/// their findings. After a crash, newer records are read again.
+const FLOOD_WRITE_INTERVAL: Duration = Duration::from_secs(2);
 /// Records without errors are cheap to read again.
 const PROGRESS_WRITE_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
@@ -39,6 +40,8 @@ pub(crate) struct StoreSync {
     needs_full_write: bool,
     drives: BTreeMap<DriveId, KnownDrive>,
     findings: BTreeMap<FindingId, Arc<Finding>>,
+    /// The cleared ones of `findings`; shared, so that another list has another address.
+    history: Arc<Vec<Arc<Finding>>>,
     errors: BTreeMap<Subject, Arc<ErrorHistory>>,
     progress: Option<Arc<LogProgress>>,
     counters: BTreeMap<counters::CounterKey, Arc<model::counters::CounterHistory>>,
@@ -52,10 +55,10 @@ pub(crate) struct StoreSync {
     pub boot: Option<String>,
     timestamps_written_at: Instant,
     histories_written_at: Instant,
-    /// When the errors of the kernel log were last written.
-    errors_written_at: Instant,
-    /// Newer errors exist; they are written from this time on.
-    errors_due: Option<Instant>,
+    /// When errors of the kernel log and the text of findings were last written.
+    flood_written_at: Instant,
+    /// Newer ones exist; they are written from this time on.
+    flood_due: Option<Instant>,
     /// The acknowledgements for the first write after the store opens.
     pending_acks: Vec<WriteAck>,
 }
@@ -69,6 +72,7 @@ impl StoreSync {
             needs_full_write: true,
             drives: BTreeMap::new(),
             findings: BTreeMap::new(),
+            history: Arc::default(),
             errors: BTreeMap::new(),
             progress: None,
             counters: BTreeMap::new(),
@@ -80,8 +84,8 @@ impl StoreSync {
             boot: None,
             timestamps_written_at: Instant::now(),
             histories_written_at: Instant::now(),
-            errors_written_at: Instant::now(),
-            errors_due: None,
+            flood_written_at: Instant::now(),
+            flood_due: None,
             pending_acks: Vec::new(),
         }
     }
@@ -139,9 +143,9 @@ impl StoreSync {
         self.is_open && self.needs_full_write && !self.is_in_memory()
     }
 
-    /// Errors of the kernel log wait to be written, and their time has come.
-    pub(crate) fn is_error_write_due(&self) -> bool {
-        self.is_open && self.errors_due.is_some_and(|due| Instant::now() >= due)
+    /// Errors of the kernel log or texts of findings wait to be written, and their time has come.
+    pub(crate) fn is_flood_write_due(&self) -> bool {
+        self.is_open && self.flood_due.is_some_and(|due| Instant::now() >= due)
     }
 
     pub(crate) async fn close(self, limit: Duration) -> bool {
@@ -168,18 +172,10 @@ impl StoreSync {
             self.checks.clear();
             self.volumes_revision = None;
         }
-        let findings: BTreeMap<FindingId, Arc<Finding>> = ledger
-            .active()
-            .chain(ledger.history().iter())
-            .map(|finding| (finding.id.clone(), finding.clone()))
-            .collect();
         let mut write = WriteBatch {
             is_complete: self.needs_full_write,
             drives: diff_rows(&mut self.drives, facts.drives.iter(), |old, new| {
                 !drive_differs(old, new, times)
-            }),
-            findings: diff_rows(&mut self.findings, findings.iter(), |old, new| {
-                !finding_differs(old, new, times)
             }),
             counters: diff_rows(&mut self.counters, facts.counters.iter(), Arc::ptr_eq),
             space: diff_rows(&mut self.space, facts.space.iter(), |old, new| {
@@ -196,9 +192,45 @@ impl StoreSync {
         write.smart = diff_rows(&mut self.smart, smart, |old, new| {
             Arc::ptr_eq(old, new) || !histories && !old.must_be_stored(new)
         });
-        self.diff_kernel_log(&mut write, &facts.kernel, times);
+        let finding = self.greatest_difference(ledger);
+        let is_flood_due = self.diff_kernel_log(&mut write, &facts.kernel, finding, times);
+        let written = match (times, is_flood_due) {
+            (true, _) => Difference::LastSeen,
+            (false, true) => Difference::Text,
+            (false, false) => Difference::Level,
+        };
+        if finding >= written {
+            self.diff_findings(&mut write, ledger, written);
+        }
         self.diff_volumes(&mut write, facts);
         write
+    }
+
+    /// Between the findings and their rows. Looks only at the active ones if no finding has cleared
+    /// since: this runs at each publication.
+    fn greatest_difference(&self, ledger: &Ledger) -> Difference {
+        let count = ledger.active().count() + ledger.history().len();
+        if !Arc::ptr_eq(ledger.history(), &self.history) || count != self.findings.len() {
+            return Difference::Level;
+        }
+        let difference = |finding: &Arc<Finding>| {
+            let old = self.findings.get(&finding.id);
+            old.map_or(Difference::Level, |old| difference(old, finding))
+        };
+        let active = ledger.active().map(difference);
+        active.max().unwrap_or(Difference::None)
+    }
+
+    fn diff_findings(&mut self, write: &mut WriteBatch, ledger: &Ledger, written: Difference) {
+        let findings: BTreeMap<FindingId, Arc<Finding>> = ledger
+            .active()
+            .chain(ledger.history().iter())
+            .map(|finding| (finding.id.clone(), finding.clone()))
+            .collect();
+        write.findings = diff_rows(&mut self.findings, findings.iter(), |old, new| {
+            difference(old, new) < written
+        });
+        self.history = ledger.history().clone();
     }
 
     fn diff_volumes(&mut self, write: &mut WriteBatch, facts: &Facts) {
@@ -213,29 +245,35 @@ impl StoreSync {
         write.volumes = diff_rows(&mut self.volumes, volumes.iter(), PartialEq::eq);
     }
 
-    /// The errors of the kernel log, with the position up to which they are counted; during a
-    /// flood, a few times a second.
-    fn diff_kernel_log(&mut self, write: &mut WriteBatch, kernel: &KernelFacts, times: bool) {
+    /// The errors of the kernel log, with the position up to which they are counted. Returns whether
+    /// the text of findings is to be written too: during a flood, both change all the time.
+    fn diff_kernel_log(
+        &mut self,
+        write: &mut WriteBatch,
+        kernel: &KernelFacts,
+        finding: Difference,
+        times: bool,
+    ) -> bool {
         let grown = !is_unchanged(&self.errors, kernel.errors.iter(), Arc::ptr_eq);
         let is_known = |known: &Arc<LogProgress>| Arc::ptr_eq(known, &kernel.progress);
-        if !grown && self.progress.as_ref().is_some_and(is_known) {
-            self.errors_due = None;
-            return;
-        }
-        let interval = if grown {
-            ERROR_WRITE_INTERVAL
-        } else {
+        let interval = if grown || finding >= Difference::Text {
+            FLOOD_WRITE_INTERVAL
+        } else if !self.progress.as_ref().is_some_and(is_known) {
             PROGRESS_WRITE_INTERVAL
+        } else {
+            self.flood_due = None;
+            return false;
         };
-        let due = self.errors_written_at + interval;
+        let due = self.flood_written_at + interval;
         if !self.needs_full_write && !times && Instant::now() < due {
-            self.errors_due = Some(due);
-            return;
+            self.flood_due = Some(due);
+            return false;
         }
-        (self.errors_due, self.errors_written_at) = (None, Instant::now());
+        (self.flood_due, self.flood_written_at) = (None, Instant::now());
         write.errors = diff_rows(&mut self.errors, kernel.errors.iter(), Arc::ptr_eq);
         write.progress = Some(kernel.progress.clone());
         self.progress = write.progress.clone();
+        true
     }
 }
 
@@ -336,100 +374,55 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
         || facts != &new.facts
 }
 
-fn finding_differs(old: &Arc<Finding>, new: &Arc<Finding>, times: bool) -> bool {
-    let last_seen = new.last_seen;
-    !Arc::ptr_eq(old, new)
-        && (times && old.last_seen != last_seen
-            || Finding {
-                last_seen,
-                ..(**old).clone()
-            } != **new)
+/// How a finding differs from its row; a greater difference includes the smaller ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Difference {
+    None,
+    LastSeen,
+    Text,
+    /// Another level, an acknowledgement, the end: all that must survive a crash.
+    Level,
+}
+
+fn difference(old: &Arc<Finding>, new: &Arc<Finding>) -> Difference {
+    if Arc::ptr_eq(old, new) {
+        return Difference::None;
+    }
+    let Finding {
+        id,
+        subject,
+        reason,
+        severity,
+        status,
+        message,
+        since,
+        last_seen,
+        count,
+        evidence,
+        clears_when,
+        acknowledged,
+        cleared,
+        follows,
+    } = &**old;
+    let is_same_level = (severity, status, since, count, acknowledged, cleared)
+        == (
+            &new.severity,
+            &new.status,
+            &new.since,
+            &new.count,
+            &new.acknowledged,
+            &new.cleared,
+        )
+        && (id, subject, reason, follows) == (&new.id, &new.subject, &new.reason, &new.follows);
+    let is_same_text =
+        (message, evidence, clears_when) == (&new.message, &new.evidence, &new.clears_when);
+    match (is_same_level, is_same_text, *last_seen == new.last_seen) {
+        (false, ..) => Difference::Level,
+        (true, false, _) => Difference::Text,
+        (true, true, false) => Difference::LastSeen,
+        (true, true, true) => Difference::None,
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc::Receiver;
-
-    use super::*;
-    use crate::model::fixture::TestHost;
-    use crate::model::smart::SmartResponse;
-    use crate::model::smart::fixture::disk;
-    use crate::model::smart::report::SmartReport;
-    use crate::model::source_update::SourceUpdate;
-    use crate::state::store::WriteRequest;
-
-    struct Stored {
-        sync: StoreSync,
-        ops: Receiver<WriteRequest>,
-        host: TestHost,
-        ledger: Ledger,
-    }
-
-    impl Stored {
-        /// A disk that has answered once, and all of it is stored.
-        fn new() -> Stored {
-            let (store, ops, ..) = Store::fake();
-            let mut stored = Stored {
-                sync: StoreSync::new(store),
-                ops,
-                host: TestHost::default().disk("sda", "8:0", "S1"),
-                ledger: Ledger::default(),
-            };
-            stored.host.scan(0);
-            stored.answer(disk(), 1);
-            stored.sync.mark_open();
-            assert!(stored.write().is_some_and(|write| write.is_complete));
-            stored
-        }
-
-        fn answer(&mut self, report: SmartReport, seconds: i64) {
-            let facts = &self.host.facts;
-            let drive = facts.drives.keys().next().expect("a drive").clone();
-            let update = SourceUpdate::Smart {
-                drive,
-                at: crate::model::fixture::at(seconds),
-                response: Box::new(SmartResponse::Report(Box::new(report))),
-                duration: Duration::ZERO,
-            };
-            self.host.apply(update, seconds);
-        }
-
-        fn write(&mut self) -> Option<WriteBatch> {
-            self.sync
-                .write(&self.host.facts, &self.ledger, false, Vec::new());
-            self.ops.try_recv().ok().map(|op| op.write)
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn times_and_histories_are_written_rarely_and_what_decides_a_verdict_at_once() {
-        let mut stored = Stored::new();
-        for round in 1..=30 {
-            tokio::time::advance(Duration::from_secs(600)).await;
-            stored.host.scan(round * 600);
-            stored.answer(disk().celsius(30 + round % 5, None), round * 600);
-            assert!(stored.write().is_none(), "round {round}");
-        }
-        stored.answer(disk().raw(197, "8"), 18_001);
-        let write = stored.write().expect("pending sectors");
-        assert_eq!(
-            (write.smart.upserted.len(), write.drives.upserted.len()),
-            (1, 0)
-        );
-
-        tokio::time::advance(Duration::from_secs(3600)).await;
-        stored.host.scan(21_600);
-        stored.answer(disk().raw(197, "8").celsius(40, None), 21_600);
-        let write = stored.write().expect("six hours have passed");
-        assert_eq!(
-            (write.smart.upserted.len(), write.drives.upserted.len()),
-            (0, 1)
-        );
-        assert!(!write.is_complete && stored.write().is_none());
-
-        tokio::time::advance(Duration::from_secs(18 * 3600)).await;
-        let write = stored.write().expect("a day has passed");
-        assert_eq!(write.smart.upserted.len(), 1);
-        assert!(stored.write().is_none());
-    }
-}
+mod tests;
