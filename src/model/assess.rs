@@ -52,11 +52,16 @@ pub(crate) fn assess(
     now: Timestamp,
 ) -> Vec<Judgement> {
     let context = Context { facts, policy, now };
+    let mut severities: BTreeMap<&Subject, Vec<(Reason, Severity)>> = BTreeMap::new();
+    for ((subject, reason), severity) in active {
+        let of_subject = severities.entry(subject).or_default();
+        of_subject.push((*reason, *severity));
+    }
     let mut evaluator = Evaluator {
         context,
         facts,
         active,
-        subjects_with_findings: active.keys().map(|(subject, _)| subject).collect(),
+        severities,
         judgements: Vec::new(),
     };
     evaluator.evaluate_drives();
@@ -108,17 +113,17 @@ struct Evaluator<'a> {
     context: Context<'a>,
     facts: &'a Facts,
     active: &'a ActiveFindings,
-    /// A small set: a dozen rules look up each of hundreds of volumes.
-    subjects_with_findings: BTreeSet<&'a Subject>,
+    /// `active` by subject, since a dozen rules look up each of hundreds of volumes.
+    severities: BTreeMap<&'a Subject, Vec<(Reason, Severity)>>,
     judgements: Vec<Judgement>,
 }
 
 impl Evaluator<'_> {
     fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity> {
-        if !self.subjects_with_findings.contains(subject) {
-            return None;
-        }
-        self.active.get(&(subject.clone(), reason)).copied()
+        let of_subject = self.severities.get(subject)?;
+        of_subject
+            .iter()
+            .find_map(|(other, severity)| (*other == reason).then_some(*severity))
     }
 
     fn push(&mut self, subject: &Subject, reason: Reason, verdict: Option<Verdict>) {
