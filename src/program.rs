@@ -7,7 +7,11 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::host::memory;
 use crate::logging::LogFormat;
+
+/// After this time, a program has answered its first calls.
+const START_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProgramOptions {
@@ -60,7 +64,18 @@ pub(crate) fn run_on_one_thread<T, E: From<ProgramError>>(
         .enable_all()
         .build()
         .map_err(ProgramError::Runtime)?;
-    let ended = runtime.block_on(program);
+    let ended = runtime.block_on(async {
+        tokio::spawn(unmap_start());
+        program.await
+    });
     runtime.shutdown_timeout(Duration::ZERO);
     ended
+}
+
+/// What only the start needs is unmapped.
+async fn unmap_start() {
+    tokio::time::sleep(START_TIME).await;
+    if let Err(error) = memory::unmap_code() {
+        tracing::debug!(%error, "the code of the start stays mapped");
+    }
 }

@@ -1,9 +1,11 @@
 //! The daemon's memory: all pages locked, so that the daemon keeps running when the disk of its own
-//! program dies.
+//! program dies. The other programs lock nothing, and unmap what only their start needs.
 
 use nix::errno::Errno;
 use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
 use nix::sys::resource::{Resource, getrlimit};
+
+pub(crate) use crate::host::sys::unmap_code;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -42,4 +44,25 @@ fn lock_error(errno: Errno) -> MemoryLockError {
         |(soft, _)| format!("{} KiB", soft / 1024),
     );
     MemoryLockError { errno, limit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages of files.
+    fn mapped() -> u64 {
+        let statm = procfs::process::Process::myself().and_then(|own| own.statm());
+        statm.expect("/proc/self/statm").shared
+    }
+
+    #[test]
+    fn unmapped_code_is_mapped_again_when_it_runs() {
+        let before = mapped();
+        unmap_code().expect("all mappings of files");
+        let after = mapped();
+        assert!(after < before, "{before} pages before, {after} after");
+        let text: Vec<String> = (0..1000).map(|number| format!("{number:?}")).collect();
+        assert_eq!(text.concat().len(), 2890);
+    }
 }

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::libc::sock_filter;
+use procfs::process::{MMPermissions, MMapPath, Process};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -693,6 +694,32 @@ pub(crate) fn allocated_bytes() -> u64 {
 pub(crate) fn trim_heaps() {
     // SAFETY: malloc_trim takes an integer and malloc's own locks.
     unsafe { nix::libc::malloc_trim(0) };
+}
+
+/// Unmaps the code and constants of the program and its libraries; what is used again is mapped
+/// again, from the page cache. Most of them were mapped for the start only: arguments, relocations,
+/// and what is beside them, since the kernel maps 64 KiB at once. When memory is short, the kernel
+/// takes pages first that no program has mapped.
+pub(crate) fn unmap_code() -> procfs::ProcResult<()> {
+    for mapping in Process::myself()?.maps()? {
+        let is = |permission| mapping.perms.contains(permission);
+        // The first mapping of a file has its headers and constants. Relocated data are read-only
+        // too, but differ from the file.
+        let is_as_in_the_file = matches!(mapping.pathname, MMapPath::Path(_))
+            && !is(MMPermissions::WRITE)
+            && (is(MMPermissions::EXECUTE) || mapping.offset == 0);
+        if !is_as_in_the_file {
+            continue;
+        }
+        let (from, to) = mapping.address;
+        let address = from as *mut nix::libc::c_void;
+        // SAFETY: these pages were never written, so that a page that is mapped again has the same
+        // contents. The kernel does the same by itself when memory is short.
+        let done =
+            unsafe { nix::libc::madvise(address, (to - from) as usize, nix::libc::MADV_DONTNEED) };
+        checked(done.into())?;
+    }
+    Ok(())
 }
 
 /// Registers `fd` with tokio for reading.
