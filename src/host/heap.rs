@@ -8,23 +8,29 @@ use procfs::process::Process;
 use crate::host::memory::{self, MemoryLockError};
 use crate::host::sys;
 
-/// Freed memory that stays resident for the next callers.
-const MAX_FREED_BYTES: u64 = 4 << 20;
+/// Freed memory that stays resident for the next callers, beside what cannot be given back.
+const MAX_FREED_BYTES: u64 = 1 << 20;
 const RELEASE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Gives memory back that callers have filled and left.
 pub(crate) async fn release_freed_regularly(is_locked: bool) -> Infallible {
+    // Stacks, and free parts of pages that are in use.
+    let mut kept = 0;
     loop {
         tokio::time::sleep(RELEASE_INTERVAL).await;
-        if freed_bytes() > MAX_FREED_BYTES
-            && let Err(error) = release_freed(is_locked)
-        {
+        let freed = freed_bytes();
+        kept = freed.min(kept);
+        if freed <= kept + MAX_FREED_BYTES {
+            continue;
+        }
+        if let Err(error) = release_freed(is_locked) {
             tracing::warn!(%error, "memory is not locked again");
         }
+        kept = freed_bytes();
     }
 }
 
-/// Resident memory of the heaps that nothing uses, about; 0 if it is unknown.
+/// Resident memory that no allocation uses; 0 if it is unknown.
 fn freed_bytes() -> u64 {
     let statm = Process::myself().and_then(|own| own.statm());
     statm.map_or(0, |pages| {
