@@ -21,6 +21,7 @@ use clap::CommandFactory;
 
 use crate::app::options::Options;
 use crate::config::{Config, LogLevel};
+use crate::host::memory;
 use crate::logging;
 use crate::manual::DAEMON;
 use crate::model::causes::with_causes;
@@ -49,6 +50,8 @@ pub fn main(options: Options) -> ExitCode {
     if options.check_config {
         return print_settings(&options, &config);
     }
+    // Before other threads exist: of their stacks, only what is used is locked.
+    let locked = memory::lock_all();
     let logging = match logging::init(options.program.log_format, level(config.log.level)) {
         Ok(logging) => logging,
         Err(error) => return fail(FAILED, &with_causes(&error)),
@@ -63,7 +66,7 @@ pub fn main(options: Options) -> ExitCode {
         .build();
     let ended = match runtime {
         Ok(runtime) => {
-            let ended = runtime.block_on(run::run(options, config, &logging));
+            let ended = runtime.block_on(run::run(options, config, &logging, locked));
             // The runtime's threads are never joined: one may hang on a disk.
             runtime.shutdown_background();
             ended

@@ -20,7 +20,7 @@ use crate::host::file_watch::FileWatch;
 use crate::host::heap;
 use crate::host::helper::Program;
 use crate::host::listen::ListenError;
-use crate::host::memory;
+use crate::host::memory::MemoryLockError;
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
 use crate::logging::{LogQueue, Logging};
@@ -91,9 +91,9 @@ pub(crate) async fn run(
     options: Options,
     config: Config,
     logging: &Logging,
+    locked: Result<(), MemoryLockError>,
 ) -> Result<(), RunError> {
     let root = host_root(&options.host_root)?;
-    let locked = memory::lock_all();
     tokio::spawn(heap::release_freed_regularly(locked.is_ok()));
     let mut limitations = Vec::from_iter(locked.err().map(|error| error.to_string()));
     if !nix::unistd::geteuid().is_root() {
