@@ -564,6 +564,37 @@ async fn a_disabled_reader_reads_nothing_and_resumes_when_enabled() {
     assert_eq!(new.map(|event| event.records).sum::<u64>(), 1);
 }
 
+/// Whether an epoll instance of this process watches `fd` (proc_pid_fdinfo(5)).
+fn is_watched(fd: i32) -> bool {
+    let watched = |info: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(info.path()).unwrap_or_default();
+        let mut targets = text.lines().filter_map(|line| line.strip_prefix("tfd:"));
+        targets.any(|target| target.split_whitespace().next() == Some(&fd.to_string()))
+    };
+    let infos = std::fs::read_dir("/proc/self/fdinfo").expect("the descriptors");
+    infos.flatten().any(watched)
+}
+
+#[tokio::test]
+async fn records_wake_the_reader_only_while_it_waits_for_them() {
+    let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&theirs);
+    let log_fd = LogFd::from_datagrams(theirs.into()).expect("a descriptor that can be waited for");
+    assert!(!is_watched(fd));
+    {
+        let mut waiting = std::pin::pin!(log_fd.readable());
+        let ended = tokio::time::timeout(Duration::ZERO, &mut waiting).await;
+        assert!(ended.is_err() && is_watched(fd));
+        ours.send(failure(1, "sda").as_bytes()).expect("sent");
+        let ended = tokio::time::timeout(TEST_TIMEOUT, waiting).await;
+        ended.expect("woken").expect("readable");
+    }
+    assert!(!is_watched(fd));
+    // What came in between is seen at once.
+    let ended = tokio::time::timeout(TEST_TIMEOUT, log_fd.readable()).await;
+    ended.expect("woken").expect("readable");
+}
+
 #[tokio::test]
 async fn records_of_a_device_are_whole_however_long_they_are() {
     // A socket keeps records apart as the device does. EINVAL, EPIPE and the wake-up from sleep are
