@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,11 +26,13 @@ pub(crate) enum LogFdKind {
     Recording,
 }
 
+#[derive(Debug)]
 pub(crate) struct LogFd {
     pub kind: LogFdKind,
     fd: Fd,
 }
 
+#[derive(Debug)]
 enum Fd {
     /// Registered with tokio only while it is waited for: otherwise each record would wake the
     /// thread, also while the reader pauses in a flood.
@@ -112,15 +114,5 @@ impl LogFd {
             Fd::Polled(fd) => async_fd::register(fd.clone())?.readable().await.map(drop),
             Fd::File(_) => Ok(()),
         }
-    }
-}
-
-impl std::fmt::Debug for LogFd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let fd = match &self.fd {
-            Fd::Polled(fd) => fd.as_raw_fd(),
-            Fd::File(file) => file.as_raw_fd(),
-        };
-        write!(f, "Tap({:?}, {fd})", self.kind)
     }
 }
