@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::unix::AsyncFd;
 
-use crate::host::sys;
+use crate::host::async_fd;
 
 /// Alternate screen, no wrapping, hidden cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?7l\x1b[?25l";
@@ -64,7 +64,9 @@ impl FullScreen {
         let stdin = io::stdin();
         let keys = match stdin.is_terminal() {
             // The flags of the descriptor are shared with the shell: it stays a blocking one.
-            true => Some(sys::async_fd(stdin.as_fd().try_clone_to_owned()?.into())?),
+            true => Some(async_fd::register(
+                stdin.as_fd().try_clone_to_owned()?.into(),
+            )?),
             false => None,
         };
         ACTIVE.store(true, Ordering::SeqCst);
