@@ -51,7 +51,7 @@ async fn until_write_fails(pod: &Path, errno: i32) {
 /// A journal that was aborted during an allocation refuses writes before ext4 shows it in its
 /// options. The next operation that starts a handle sets them (fs/ext4/ext4_jbd2.c,
 /// ext4_journal_check_start).
-async fn until_options_are_read_only(pod: &Path) {
+pub(crate) async fn until_options_are_read_only(pod: &Path) {
     let at = format!(" {} ", pod.display());
     let mut number = 0;
     eventually("the options are read-only", SOON, async || {

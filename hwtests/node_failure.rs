@@ -1,14 +1,17 @@
 //! What makes the node as a whole unfit, with a filesystem that the kernel makes read-only: the
 //! container runtime's, on a loop device over a file that fails.
 
-use diskvitals::api::wire::NodeFailures;
+use std::path::PathBuf;
 
-use crate::device_failures::write_and_sync;
+use diskvitals::api::wire::NodeFailures;
+use nix::sys::signal::{Signal, kill};
+
+use crate::device_failures::{until_options_are_read_only, write_and_sync};
 use crate::kernel_errors::on_a_server;
 use crate::support::daemon::{Arguments, config};
-use crate::support::fuse::{Fault, Mode};
+use crate::support::fuse::{Fault, FuseServer, Mode};
 use crate::support::tools::{mount_device, run, umount};
-use crate::support::{Daemon, SOON, Testbed, eventually};
+use crate::support::{Daemon, Disk, SOON, Testbed, eventually};
 
 async fn until(daemon: &Daemon, what: &str, is_it: impl Fn(&NodeFailures) -> bool) -> NodeFailures {
     eventually(what, SOON, async || {
@@ -23,13 +26,13 @@ fn reasons(found: &NodeFailures) -> Vec<&str> {
     failures.map(|failure| failure.reason.as_str()).collect()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_filesystem_of_the_container_runtime_that_hangs_or_becomes_read_only_fails_the_node() {
-    const BYTES: u64 = 64 << 20;
-    let testbed = Testbed::new();
+const BYTES: u64 = 64 << 20;
+
+/// A filesystem with the folder of a container runtime, as the configuration has it.
+fn runtime_on_a_server(testbed: &Testbed) -> (FuseServer, Disk, PathBuf) {
     let image = testbed.image("e.img", BYTES);
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
-    let (served, disk) = on_a_server(&testbed, &image);
+    let (served, disk) = on_a_server(testbed, &image);
     let runtime = testbed.path("mnt/runtime");
     mount_device(&disk.device, "ext4", &runtime, "");
     let below = runtime.join("containerd");
@@ -43,6 +46,14 @@ async fn a_filesystem_of_the_container_runtime_that_hangs_or_becomes_read_only_f
         config().replace("[volumes]\n", &line),
     )
     .expect("the configuration");
+    (served, disk, runtime)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filesystem_of_the_container_runtime_that_hangs_or_becomes_read_only_fails_the_node() {
+    let testbed = Testbed::new();
+    let (served, disk, runtime) = runtime_on_a_server(&testbed);
+    let below = runtime.join("containerd");
     let daemon = Daemon::start_with(&Arguments::of(&testbed)).await;
     until(
         &daemon,
@@ -91,5 +102,39 @@ async fn a_filesystem_of_the_container_runtime_that_hangs_or_becomes_read_only_f
         found.failures.is_empty() && found.unknown.is_empty()
     })
     .await;
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filesystem_that_was_repaired_before_the_daemon_read_of_it_is_fit() {
+    let testbed = Testbed::new();
+    let (served, disk, runtime) = runtime_on_a_server(&testbed);
+    let daemon = Daemon::start_with(&Arguments::of(&testbed)).await;
+    let is_fit = |found: &NodeFailures| found.failures.is_empty() && found.unknown.is_empty();
+    until(&daemon, "the node is fit, and all of it is known", is_fit).await;
+
+    kill(daemon.pid(), Signal::SIGSTOP).expect("it is stopped");
+    served.fault(vec![Fault::writes(0..BYTES)]);
+    until_options_are_read_only(&runtime).await;
+    served.fault(Vec::new());
+    umount(&runtime);
+    run("/usr/sbin/fsck.ext4", &[&"-p", &disk.device]);
+    mount_device(&disk.device, "ext4", &runtime, "");
+    kill(daemon.pid(), Signal::SIGCONT).expect("it continues");
+
+    let failed = eventually("the failed writes are reported", SOON, async || {
+        let findings = daemon.client.findings(false).await.into_iter();
+        findings
+            .into_iter()
+            .find(|finding| finding.reason == "IoErrors")
+    })
+    .await;
+    let subject = failed.subject.expect("a subject").id;
+    daemon.client.probed_anew(&[&subject]).await;
+    let found = until(&daemon, "all of it is known", |found| {
+        found.unknown.is_empty()
+    })
+    .await;
+    assert!(found.failures.is_empty(), "{found:#?}");
     daemon.stop().await;
 }

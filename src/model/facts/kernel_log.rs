@@ -205,19 +205,27 @@ impl Facts {
             Some(_) => Urgency::Nothing,
         };
         let counted_to = before.and_then(|cursor| cursor.counted_to);
-        // A filesystem that is mounted again is neither shut down nor read-only, even if its
-        // unmount was not observed.
-        for attached in &batch.name_assignments {
-            match attached.is_filesystem {
-                true => self.filesystem_mounted(attached),
-                false => self.device_replaced(&attached.name, attached.at),
-            }
+        let (mounts, devices): (Vec<NameAssignment>, Vec<NameAssignment>) = batch
+            .name_assignments
+            .into_iter()
+            .partition(|assigned| assigned.is_filesystem);
+        // Before the events: the devices that udev lists have their names from these records.
+        for attached in devices {
+            self.device_replaced(&attached.name, attached.at);
         }
+        // Each mount between the events before it and those after it.
+        let mut mounts = mounts.into_iter().peekable();
         for event in batch.events {
+            while let Some(mounted) = mounts.next_if(|mounted| mounted.seq < event.seq) {
+                self.filesystem_mounted(&mounted);
+            }
             if counted_to.is_some_and(|counted| event.seq <= counted) {
                 continue;
             }
             change = change.max(self.ingest(event, now));
+        }
+        for mounted in mounts {
+            self.filesystem_mounted(&mounted);
         }
         Arc::make_mut(&mut self.kernel.progress).cursor = Some(batch.cursor);
         change
@@ -327,26 +335,28 @@ impl Facts {
         }
     }
 
-    /// A shutdown and a read-only state last until the unmount.
     fn clear_mount_errors(&mut self, subject: &Subject) {
         let Some(memory) = self.kernel.errors.get_mut(subject) else {
             return;
         };
-        if memory.get(Class::FsShutdown).is_some() || memory.get(Class::ReadOnly).is_some() {
+        if memory.tallies.keys().any(|class| ends_with_mount(*class)) {
             Arc::make_mut(memory)
                 .tallies
-                .retain(|class, _| !matches!(class, Class::FsShutdown | Class::ReadOnly));
+                .retain(|class, _| !ends_with_mount(*class));
         }
         if memory.is_empty() {
             self.kernel.errors.remove(subject);
         }
     }
 
-    /// The kernel's own record of a mount. An unmount and a mount between two readings of the mount
-    /// table are not visible there.
+    /// The kernel's own record of a mount: the filesystem is neither shut down nor read-only any
+    /// more. An unmount and a mount between two readings of the mount table are not visible there.
     fn filesystem_mounted(&mut self, mounted: &NameAssignment) {
         let (device, at) = (&mounted.name, mounted.at);
         let name = DeviceName::Block(device.to_owned());
+        self.drop_pending(|event| {
+            ends_with_mount(event.class) && event.device == name && event.last.time <= at
+        });
         let mut subjects = self.volumes_on(None, std::iter::once(&name), None);
         subjects.push(Subject::Device(device.to_owned()));
         for subject in subjects {
@@ -427,6 +437,11 @@ impl Facts {
         }
         self.kernel.errors.retain(|_, memory| !memory.is_empty());
     }
+}
+
+/// A shutdown and a read-only state last until the unmount.
+fn ends_with_mount(class: Class) -> bool {
+    matches!(class, Class::FsShutdown | Class::ReadOnly)
 }
 
 #[cfg(test)]

@@ -24,6 +24,16 @@ impl Facts {
         }
     }
 
+    /// Drops the pending events that are over.
+    pub(super) fn drop_pending(&mut self, is_over: impl Fn(&Event) -> bool) {
+        let is_over = |pending: &PendingIncident| matches!(pending, PendingIncident::Event { event, .. } if is_over(event));
+        let progress = &mut self.kernel.progress;
+        if progress.pending.iter().any(is_over) {
+            let pending = &mut Arc::make_mut(progress).pending;
+            pending.retain(|pending| !is_over(pending));
+        }
+    }
+
     /// Retries the attribution of pending incidents.
     pub(in crate::model::facts) fn retry_pending(&mut self, now: Timestamp) -> Urgency {
         if self.kernel.progress.pending.is_empty() {

@@ -239,15 +239,18 @@ fn a_shutdown_ends_with_the_mount_and_corruption_does_not() {
     );
 }
 
-#[test]
-fn a_new_mount_ends_a_shutdown_even_if_the_unmount_was_missed() {
-    let mounted = |seq, second| NameAssignment {
+fn mounted(seq: u64, second: i64) -> NameAssignment {
+    NameAssignment {
         seq,
         name: "sda1".into(),
         at: at(second),
         is_filesystem: true,
         is_remount: false,
-    };
+    }
+}
+
+#[test]
+fn a_new_mount_ends_a_shutdown_even_if_the_unmount_was_missed() {
     let mut world = plain();
     world.apply(
         SourceUpdate::KernelLog(batch(vec![numbered(
@@ -267,6 +270,41 @@ fn a_new_mount_ends_a_shutdown_even_if_the_unmount_was_missed() {
     let mut newer = batch(Vec::new());
     (newer.name_assignments, newer.cursor) = (vec![mounted(3, 7)], cursor(3));
     world.apply(SourceUpdate::KernelLog(newer), 7);
+    assert_eq!(count(&world, &data(), Class::FsShutdown), None);
+}
+
+/// The kernel may make a filesystem read-only once more while it is unmounted; all records of one
+/// reading have the same time.
+#[test]
+fn a_mount_ends_what_the_same_reading_reported_before_it_and_not_what_came_after() {
+    for (mounted_at, left) in [(2, None), (0, Some(1))] {
+        let mut world = plain();
+        let mut both = batch(vec![numbered(
+            1,
+            event(Class::ReadOnly, "sda1", at(5), &[]),
+        )]);
+        both.name_assignments = vec![mounted(mounted_at, 5)];
+        world.apply(SourceUpdate::KernelLog(both), 5);
+        assert_eq!(
+            count(&world, &data(), Class::ReadOnly),
+            left,
+            "mounted with record {mounted_at}"
+        );
+    }
+}
+
+#[test]
+fn a_mount_ends_a_shutdown_that_still_waits_for_its_filesystem() {
+    let mut world = plain();
+    world.umount("/data");
+    world.read_mounts(1);
+    let shut_down = numbered(1, event(Class::FsShutdown, "sda1", at(2), &[]));
+    world.apply(SourceUpdate::KernelLog(batch(vec![shut_down])), 2);
+    let mut again = batch(Vec::new());
+    (again.name_assignments, again.cursor) = (vec![mounted(2, 3)], cursor(2));
+    world.apply(SourceUpdate::KernelLog(again), 3);
+    world = world.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    world.read_mounts(3);
     assert_eq!(count(&world, &data(), Class::FsShutdown), None);
 }
 
