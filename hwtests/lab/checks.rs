@@ -70,13 +70,6 @@ fn is_back(context: &mut Context) {
     });
 }
 
-/// A probe may have it open at this moment.
-fn unmount(context: &mut Context, at: &str) {
-    context.until_within(SLOWLY, &format!("{at} is unmounted"), |context| {
-        (context.try_sh(&format!("umount {at}")).status == 0).then_some(())
-    });
-}
-
 fn is_known(context: &mut Context, mount: &str) {
     context.until_within(SLOWLY, "the mount is known", |context| {
         context.guest.ask(&format!("volume {mount}")).ok()
@@ -145,13 +138,13 @@ pub fn a_classic_snapshot(context: &mut Context) {
     is_writable(context, "/mnt/ck-xfs");
 
     let inode = context.sh("stat -c %i /mnt/ck-xfs/f7");
-    unmount(context, "/mnt/ck-xfs");
+    context.unmount("/mnt/ck-xfs");
     context.sh(&format!("xfs_db -x -c 'inode {inode}' -c 'write -d core.nblocks 77' /dev/labck/xfs && mount /dev/labck/xfs /mnt/ck-xfs"));
     is_known(context, "/mnt/ck-xfs");
     let damaged = check(context, "/mnt/ck-xfs --snapshot");
     expect(&damaged, "CORRUPTED", "snapshot");
     no_snapshot_is_left(context);
-    unmount(context, "/mnt/ck-xfs");
+    context.unmount("/mnt/ck-xfs");
     ungroup(context);
 }
 
@@ -167,13 +160,13 @@ pub fn a_thin_snapshot(context: &mut Context) {
     expect(&clean, "CLEAN", "snapshot");
     unload(context);
     no_snapshot_is_left(context);
-    unmount(context, "/mnt/ck-ext4");
+    context.unmount("/mnt/ck-ext4");
     context.sh("debugfs -w -R 'clri /f7' /dev/labck/ext4 && mount /dev/labck/ext4 /mnt/ck-ext4");
     is_known(context, "/mnt/ck-ext4");
     let damaged = check(context, "/mnt/ck-ext4 --snapshot");
     expect(&damaged, "CORRUPTED", "snapshot");
     no_snapshot_is_left(context);
-    unmount(context, "/mnt/ck-ext4");
+    context.unmount("/mnt/ck-ext4");
     ungroup(context);
 }
 
@@ -185,7 +178,7 @@ pub fn under_the_shipped_unit(context: &mut Context) {
     context.sh("seq 1 50 | while read n; do echo $n > /mnt/ck/f$n; done; sync");
     let live = check(context, "/mnt/ck");
     expect(&live, "CLEAN", "live");
-    unmount(context, "/mnt/ck");
+    context.unmount("/mnt/ck");
     context.sh(&format!("debugfs -w -R 'clri /f7' {device}"));
     let unmounted = check(context, &format!("$(readlink -f {device})"));
     expect(&unmounted, "CORRUPTED", "unmounted");
@@ -197,7 +190,7 @@ pub fn frozen_under_the_shipped_unit(context: &mut Context) {
     let device = drives::CHECKED_FROZEN.link();
     context.mounted(&device, "ext4", "/mnt/ckf");
     context.sh("seq 1 50 | while read n; do echo $n > /mnt/ckf/f$n; done; sync");
-    unmount(context, "/mnt/ckf");
+    context.unmount("/mnt/ckf");
     context.sh(&format!(
         "debugfs -w -R 'clri /f7' {device}; mount {device} /mnt/ckf"
     ));
@@ -221,7 +214,7 @@ pub fn frozen_under_the_shipped_unit(context: &mut Context) {
     is_back(context);
     context.sh("journalctl -u diskvitalsd --no-pager | grep 'was left frozen by a freezer that was killed, and is thawed'");
     tools(context, "");
-    unmount(context, "/mnt/ckf");
+    context.unmount("/mnt/ckf");
 }
 
 /// `also`: a command just before the daemon is killed, while the filesystem is frozen and the
@@ -285,7 +278,7 @@ pub fn killed_in_the_middle_of_snapshots(context: &mut Context) {
     tools(context, "");
     no_note_is_left(context);
     no_snapshot_is_left(context);
-    unmount(context, "/mnt/ck-ext4");
+    context.unmount("/mnt/ck-ext4");
     ungroup(context);
 }
 

@@ -82,6 +82,13 @@ impl Context {
         output.expect_ok(command).trim().to_owned()
     }
 
+    /// The daemon's probe has the mount open for a moment, also just after its start.
+    pub fn unmount(&mut self, at: &str) {
+        self.until(&format!("{at} is unmounted"), |context| {
+            (context.try_sh(&format!("umount {at}")).status == 0).then_some(())
+        });
+    }
+
     /// The drive's present kernel name, once its link exists.
     pub fn kernel_name(&mut self, drive: &Drive) -> String {
         let link = drive.link();

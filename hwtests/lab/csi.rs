@@ -202,7 +202,8 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
     context.sh(&format!(
         "systemctl stop lab-csi; mv {CONFIG}.before {CONFIG} && systemctl restart diskvitalsd"
     ));
-    context.sh(&format!("umount {IMAGES} && rmdir {IMAGES}"));
+    context.unmount(IMAGES);
+    context.sh(&format!("rmdir {IMAGES}"));
     context.sh(&format!(
         "vgremove -q -f {GROUP} && pvremove -q -y {}",
         drive.link()

@@ -56,7 +56,7 @@ pub fn ext4_goes_read_only(context: &mut Context) {
             "JBD2: I/O error",
         ]),
     });
-    context.sh("umount /mnt/dm-ext4");
+    context.unmount("/mnt/dm-ext4");
     context.expect_cleared(&volume, "ReadOnly");
     context.sh("dmsetup remove lab-ext4");
     context.never_had_finding(&drive);
@@ -91,7 +91,7 @@ pub fn xfs_shuts_down(context: &mut Context) {
         severity: BAD,
         evidence: Evidence::Says(""),
     });
-    context.sh("umount /mnt/dm-xfs");
+    context.unmount("/mnt/dm-xfs");
     context.expect_cleared(&volume, "NotAccessible");
     context.sh("dmsetup remove lab-xfs");
     context.never_had_finding(&drive);
@@ -118,5 +118,6 @@ pub fn thin_pool_fills_up(context: &mut Context) {
     context.never_had_finding(&drive);
     context.sh("rm /mnt/thin/fill; lvextend -q -L +150M lab/pool");
     context.expect_cleared(&volume, "ThinPoolFull");
-    context.sh("umount /mnt/thin; vgremove -q -f lab; pvremove -q -y $(ls /dev/disk/by-id/wwn-0x5000c50000000016)");
+    context.unmount("/mnt/thin");
+    context.sh("vgremove -q -f lab; pvremove -q -y $(ls /dev/disk/by-id/wwn-0x5000c50000000016)");
 }

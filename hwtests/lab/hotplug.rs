@@ -63,7 +63,7 @@ fn pulled_while_mounted(context: &mut Context, drive: &Drive, returns_at: Bus, a
                 .then_some(())
         },
     );
-    context.sh(&format!("umount {at}"));
+    context.unmount(at);
     context.never_raised(drive.id, &["MediaErrors", "IoErrors", "IoTimeouts"]);
 }
 

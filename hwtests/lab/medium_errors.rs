@@ -133,7 +133,7 @@ fn sectors_fail(context: &mut Context, failure: &Failure) {
         ],
     );
     context.guest.heal(drive);
-    context.sh(&format!("umount {at}"));
+    context.unmount(&at);
 }
 
 const MEDIUM: &str = "critical medium error";
@@ -211,8 +211,11 @@ pub fn usb(context: &mut Context) {
 /// filesystem is unmounted.
 fn with_metadata(context: &mut Context, drive: &Drive, at: &str, options: &str) {
     context.sh(&format!(
-        "mkdir {at}/d && for i in $(seq 200); do echo $i > {at}/d/a-file-with-a-name-$i; done; \
-         umount {at} && echo 3 > /proc/sys/vm/drop_caches && mount -o {options} {} {at}",
+        "mkdir {at}/d && for i in $(seq 200); do echo $i > {at}/d/a-file-with-a-name-$i; done"
+    ));
+    context.unmount(at);
+    context.sh(&format!(
+        "echo 3 > /proc/sys/vm/drop_caches && mount -o {options} {} {at}",
         drive.link()
     ));
 }

@@ -83,9 +83,10 @@ systemctl restart diskvitals-notify"#);
 
     context.sh(&format!("rm {FULL}/file"));
     context.expect_cleared(&subject, "OutOfSpace");
-    context.sh(&format!(
-        "systemctl stop diskvitals-notify lab-receiver && rm /etc/diskvitals/notify.toml && umount {FULL} && rm /root/notified.img"
-    ));
+    context.unmount(FULL);
+    context.sh(
+        "systemctl stop diskvitals-notify lab-receiver && rm /etc/diskvitals/notify.toml /root/notified.img",
+    );
 }
 
 /// The part of docs/notifications.md about it: the drop-in and the target.
@@ -161,10 +162,11 @@ pub fn sendmail(context: &mut Context) {
 
     context.sh(&format!("rm {FULL}/file"));
     context.expect_cleared(&subject, "OutOfSpace");
-    context.sh(&format!(
-        "systemctl stop diskvitals-notify && postfix stop && rm -r /etc/systemd/system/diskvitals-notify.service.d /etc/diskvitals/notify.toml && systemctl daemon-reload \
-         && umount {FULL} && rm /root/notified.img"
-    ));
+    context.unmount(FULL);
+    context.sh(
+        "systemctl stop diskvitals-notify && postfix stop && rm -r /etc/systemd/system/diskvitals-notify.service.d /etc/diskvitals/notify.toml /root/notified.img \
+         && systemctl daemon-reload",
+    );
 }
 
 /// A small filesystem at `FULL`. Its space while it is empty is known before it changes.

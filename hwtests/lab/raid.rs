@@ -67,7 +67,8 @@ pub fn member_failed_and_pulled(context: &mut Context) {
     ));
     refreshed(context, &volume);
     context.expect_cleared(&volume, "DriveFailing");
-    context.sh(&format!("umount {AT} && mdadm --stop /dev/md0"));
+    context.unmount(AT);
+    context.sh("mdadm --stop /dev/md0");
 }
 
 fn refreshed(context: &mut Context, volume: &str) {

@@ -124,7 +124,7 @@ pub fn critical_warnings(context: &mut Context) {
         context.guest.critical_warning(&drive, 0);
         context.expect_cleared(drive.id, reason);
     }
-    context.sh("umount /mnt/warns");
+    context.unmount("/mnt/warns");
 }
 
 /// The kernel's own SCSI disk reports an informational exception (SPC-6, Informational Exceptions
