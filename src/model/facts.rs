@@ -125,7 +125,8 @@ pub(crate) enum Urgency {
     Nothing,
     /// Usage and progress numbers: judged and published, without urgency.
     UsageOnly,
-    /// More events of a published kind: published soon, so that a flood is rolled up.
+    /// More events of a published kind, and a drive that answers as before: published soon, so
+    /// that a flood, or a round of many drives, is rolled up.
     Coalesce,
     /// A change that a watcher waits for.
     Immediate,

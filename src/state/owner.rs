@@ -51,8 +51,9 @@ use crate::state::store::{Store, StoreContents, StoreEvent};
 /// The minimum time between two publications, so that a burst of updates is assessed a few times
 /// and not once for each update.
 const MIN_PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
-/// Usage figures are collected for this long: a round of probes is assessed once or twice.
-const USAGE_DELAY: Duration = Duration::from_secs(1);
+/// Usage figures are collected for this long. The probes of many mounts are spread over their
+/// interval, so that each second has some.
+const USAGE_DELAY: Duration = Duration::from_secs(2);
 /// Updates of a flood are published together. With the reader's own delay and
 /// `MIN_PUBLISH_INTERVAL`, the total stays within a tenth of a second.
 const COALESCE_DELAY: Duration = Duration::from_millis(40);

@@ -149,7 +149,7 @@ impl SmartFacts {
         if before.has_changed(self) {
             Urgency::Immediate
         } else {
-            Urgency::UsageOnly
+            Urgency::Coalesce
         }
     }
 

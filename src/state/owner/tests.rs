@@ -188,7 +188,7 @@ async fn usage_only_changes_are_published_after_a_delay() {
         ..mirror(2, 1)
     };
     owner.report("md0", rebuilding(0)).await;
-    tokio::time::sleep(Duration::from_millis(1010)).await;
+    tokio::time::sleep(USAGE_DELAY + MIN_PUBLISH_INTERVAL).await;
     let before = owner.publications.load(Ordering::Relaxed);
     for done in 1..=20 {
         owner.report("md0", rebuilding(done)).await;

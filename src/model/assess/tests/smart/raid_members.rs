@@ -235,7 +235,7 @@ fn an_unchanged_smart_report_is_no_change_despite_temperature() {
         ..report("A", 4, 0)
     };
     assert_eq!(tell(warm(30), 10), Urgency::Immediate);
-    assert_eq!(tell(warm(31), 700), Urgency::UsageOnly);
+    assert_eq!(tell(warm(31), 700), Urgency::Coalesce);
     assert_eq!(
         tell(
             report::SmartReport {
