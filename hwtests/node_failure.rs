@@ -19,7 +19,7 @@ use crate::support::{Daemon, Disk, SOON, Testbed, eventually};
 async fn mount_with_a_record(disk: &Disk, at: &Path) {
     let name = disk.device.file_name().expect("a name").to_string_lossy();
     let words = format!("EXT4-fs ({name}): mounted filesystem");
-    let records = || run("/bin/dmesg", &[]).matches(&words).count();
+    let records = || run("/usr/bin/dmesg", &[]).matches(&words).count();
     eventually("the mount has a record", SOON, async || {
         let before = records();
         mount_device(&disk.device, "ext4", at, "");

@@ -590,7 +590,7 @@ async fn records_wake_the_reader_only_while_it_waits_for_them() {
         ended.expect("woken").expect("readable");
     }
     assert!(!is_watched(fd));
-    // What came in between is seen at once.
+    // A record that arrived meanwhile is reported at once.
     let ended = tokio::time::timeout(TEST_TIMEOUT, log_fd.readable()).await;
     ended.expect("woken").expect("readable");
 }

@@ -276,7 +276,7 @@ fn a_new_mount_ends_a_shutdown_even_if_the_unmount_was_missed() {
 /// The kernel may make a filesystem read-only once more while it is unmounted; all records of one
 /// reading have the same time.
 #[test]
-fn a_mount_ends_what_the_same_reading_reported_before_it_and_not_what_came_after() {
+fn a_mount_ends_what_the_same_reading_reported_before_it_and_not_after_it() {
     for (mounted_at, left) in [(2, None), (0, Some(1))] {
         let mut world = plain();
         let mut both = batch(vec![numbered(
