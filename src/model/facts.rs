@@ -69,7 +69,8 @@ pub(crate) struct Facts {
     pub inventory: Latest<Arc<Inventory>>,
     /// States of md and dm devices by kernel name.
     pub layers: BTreeMap<String, LayerFacts>,
-    /// The filesystems on devices of which udev's database has no record.
+    /// The filesystems on devices of which udev's database has no record, and what ext2 to ext4
+    /// record about themselves.
     pub superblocks: Superblocks,
     pub mounts: Latest<MountTable>,
     pub kubelet: Latest<KubeletRecords>,
@@ -234,6 +235,11 @@ impl Facts {
     /// A time as the wall clock has it, for people and for calendars.
     pub(crate) fn wall_time(&self, time: Timestamp) -> Timestamp {
         time.checked_add(self.wall_offset).unwrap_or(time)
+    }
+
+    /// The time here that the wall clock has as `time`.
+    pub(crate) fn steady_time(&self, time: Timestamp) -> Timestamp {
+        time.checked_sub(self.wall_offset).unwrap_or(time)
     }
 
     /// For messages: to the second.

@@ -35,8 +35,8 @@ pub enum SourceUpdate {
         device: String,
         stuck: StuckProbe,
     },
-    /// The superblock on a device of which udev's database has no record; None: no known
-    /// filesystem.
+    /// The superblock on a device of which udev's database has no record, or of an ext2 to ext4;
+    /// None: no known filesystem.
     Superblock {
         device: String,
         dev: DevNo,
@@ -233,6 +233,8 @@ pub enum SourceRequest {
     Mounts,
     /// The mount table has changed: read the superblocks again that udev does not know.
     Superblocks,
+    /// Read the superblocks of the ext2 to ext4 on these devices.
+    ExtSuperblocks(Vec<(String, DevNo)>),
     /// Read the I/O counters now.
     DiskStats,
     /// Probe these paths now.

@@ -1,8 +1,9 @@
 //! Hardware: decides when to scan sysfs, and which md and dm devices to read the state of.
 //!
 //! In: uevents, requests, a slow timer. Out: `SourceUpdate::Inventory`, `SourceUpdate::Layer`, and
-//! `SourceUpdate::Superblock` for devices of which udev's database has no record; events of NVMe controllers, as a `SourceRequest` to the SMART source. A worker does every
-//! reading; an event only triggers it.
+//! `SourceUpdate::Superblock` for devices of which udev's database has no record, and for ext2 to
+//! ext4 when the owner requests it or udev reports a change; events of NVMe controllers, as a
+//! `SourceRequest` to the SMART source. A worker does every reading; an event only triggers it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -62,7 +63,10 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     loop {
         tokio::select! {
             event = events.recv(), if watch.live => match event {
-                Some(DeviceEvent::Changed { .. } | DeviceEvent::Overrun) => {
+                Some(event @ (DeviceEvent::Changed { .. } | DeviceEvent::Overrun)) => {
+                    if let DeviceEvent::Changed { devname, .. } = event {
+                        watch.changed_devices.insert(devname);
+                    }
                     watch.invalidate_all();
                     let first = *waiting_since.get_or_insert_with(Instant::now);
                     next_scan = (Instant::now() + SETTLE).min(first + MAX_SETTLE);
@@ -75,6 +79,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
             request = requests.recv() => match request {
                 Ok(SourceRequest::All | SourceRequest::Inventory) | Err(RecvError::Lagged(_)) => next_scan = Instant::now(),
                 Ok(SourceRequest::Superblocks) => watch.read_superblocks(&context),
+                Ok(SourceRequest::ExtSuperblocks(devices)) => watch.read_ext_superblocks(&context, devices),
                 Ok(_) => {}
                 Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
             },
@@ -117,14 +122,28 @@ struct HardwareWatch {
     /// Devices of the last scan whose filesystem only their superblock names.
     without_udev: Vec<(String, DevNo)>,
     /// Those to be read next, and those that are being read.
-    superblock_queue: VecDeque<(String, DevNo)>,
+    superblock_queue: VecDeque<SuperblockRead>,
     superblocks_in_flight: BTreeSet<String>,
-    superblock_reads: JoinSet<String>,
+    superblock_reads: JoinSet<(SuperblockRead, bool)>,
+    /// Devices of uevents since the last scan: a program that wrote to one, as e2fsck does, has
+    /// closed it (udevd's watch on closing after writing).
+    changed_devices: BTreeSet<String>,
+    /// Superblocks of ext2 to ext4 that could not be read: the next scan tries them again.
+    unread_ext: BTreeSet<SuperblockRead>,
     /// Rounds of reading layers so far.
     rounds: u32,
     status: SourceStatus,
     status_reporter: StatusReporter,
     layers_reporter: StatusReporter,
+}
+
+/// One superblock to read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SuperblockRead {
+    device: String,
+    dev: DevNo,
+    /// Of an ext2 to ext4 that udev's database names.
+    only_ext: bool,
 }
 
 /// The end of reading one layer's state.
@@ -148,6 +167,8 @@ impl HardwareWatch {
             superblock_queue: VecDeque::new(),
             superblocks_in_flight: BTreeSet::new(),
             superblock_reads: JoinSet::new(),
+            changed_devices: BTreeSet::new(),
+            unread_ext: BTreeSet::new(),
             rounds: 0,
             status,
             status_reporter: StatusReporter::new(Source::Udev),
@@ -206,15 +227,45 @@ impl HardwareWatch {
         };
         if let Some(inventory) = observation.value().filter(|_| !context.root.is_recorded()) {
             self.without_udev = devices_without_udev(inventory);
+            let changed = std::mem::take(&mut self.changed_devices);
+            let unread = std::mem::take(&mut self.unread_ext);
+            let is_due =
+                |read: &SuperblockRead| changed.contains(&read.device) || unread.contains(read);
+            let due = ext_devices(inventory).filter(is_due);
+            self.superblock_queue.extend(due);
         }
         context.report(SourceUpdate::Inventory(observation)).await?;
         self.read_superblocks(context);
         self.status_reporter.report(context, status).await
     }
 
-    /// Reads them all again, some at a time.
+    /// Reads all that udev does not know again, some at a time.
     fn read_superblocks(&mut self, context: &Arc<Context>) {
-        self.superblock_queue = self.without_udev.iter().cloned().collect();
+        self.superblock_queue.retain(|read| read.only_ext);
+        let all = self.without_udev.iter().cloned();
+        self.superblock_queue
+            .extend(all.map(|(device, dev)| SuperblockRead {
+                device,
+                dev,
+                only_ext: false,
+            }));
+        self.start_superblock_reads(context);
+    }
+
+    fn read_ext_superblocks(&mut self, context: &Arc<Context>, devices: Vec<(String, DevNo)>) {
+        if context.root.is_recorded() {
+            return;
+        }
+        for (device, dev) in devices {
+            let read = SuperblockRead {
+                device,
+                dev,
+                only_ext: true,
+            };
+            if !self.superblock_queue.contains(&read) {
+                self.superblock_queue.push_back(read);
+            }
+        }
         self.start_superblock_reads(context);
     }
 
@@ -222,18 +273,28 @@ impl HardwareWatch {
     /// device whose reading hangs is not read again until it has ended.
     fn start_superblock_reads(&mut self, context: &Arc<Context>) {
         while self.superblocks_in_flight.len() < MAX_SUPERBLOCK_READS
-            && let Some((device, dev)) = self.superblock_queue.pop_front()
+            && let Some(read) = self.superblock_queue.pop_front()
         {
-            if self.superblocks_in_flight.insert(device.clone()) {
+            if self.superblocks_in_flight.insert(read.device.clone()) {
                 self.superblock_reads
-                    .spawn(read_superblock(context.clone(), device, dev));
+                    .spawn(read_superblock(context.clone(), read));
+            } else if read.only_ext {
+                // What is being read may be older than the change.
+                self.unread_ext.insert(read);
             }
         }
     }
 
-    fn superblock_read(&mut self, read: Result<String, JoinError>) {
+    fn superblock_read(&mut self, read: Result<(SuperblockRead, bool), JoinError>) {
         match read {
-            Ok(device) => drop(self.superblocks_in_flight.remove(&device)),
+            Ok((read, is_read)) => {
+                self.superblocks_in_flight.remove(&read.device);
+                if read.only_ext && !is_read {
+                    self.unread_ext.insert(read);
+                } else if self.unread_ext.remove(&read) {
+                    self.superblock_queue.push_back(read);
+                }
+            }
             Err(error) => tracing::error!(%error, "the reading of a superblock was lost"),
         }
     }
@@ -318,14 +379,6 @@ fn layers_of(inventory: &Inventory) -> BTreeMap<String, Layer> {
 
 /// Devices that can carry a filesystem, are awake and work, and that udev does not know.
 fn devices_without_udev(inventory: &Inventory) -> Vec<(String, DevNo)> {
-    let is_usable = |device: &BlockDevice| {
-        let drives = inventory.drives_below(&device.name);
-        let mut drives = inventory
-            .drives
-            .iter()
-            .filter(|drive| drives.contains(&drive.id));
-        drives.all(|drive| !drive.asleep && !drive.has_abnormal_state())
-    };
     let can_carry = |device: &BlockDevice| match &device.layer {
         Layer::Loop { backing_file } => backing_file.is_some(),
         Layer::Other => is_software_device(&device.name),
@@ -338,38 +391,68 @@ fn devices_without_udev(inventory: &Inventory) -> Vec<(String, DevNo)> {
             !device.has_udev_record
                 && device.size_bytes > 0
                 && can_carry(device)
-                && is_usable(device)
+                && is_usable(inventory, device)
         })
         .map(|device| (device.name.clone(), device.dev))
         .collect()
 }
 
-/// Returns the device when the worker has answered, however late.
-async fn read_superblock(context: Arc<Context>, device: String, dev: DevNo) -> String {
-    let timeout = context.settings.borrow().worker_timeout;
-    let target = format!("superblock {device}");
-    let job = Job::Superblock {
-        device: device.clone(),
-        dev,
+/// ext2 to ext4 that udev's database names, on drives that are awake.
+fn ext_devices(inventory: &Inventory) -> impl Iterator<Item = SuperblockRead> {
+    let is_ext = |device: &&BlockDevice| {
+        let fs_type = device.fs_type.as_deref();
+        device.has_udev_record && matches!(fs_type, Some("ext2" | "ext3" | "ext4"))
     };
+    let devices = inventory.devices.values().filter(is_ext);
+    devices
+        .filter(|device| is_usable(inventory, device))
+        .map(|device| SuperblockRead {
+            device: device.name.clone(),
+            dev: device.dev,
+            only_ext: true,
+        })
+}
+
+/// Awake, and in a state in which it works.
+fn is_usable(inventory: &Inventory, device: &BlockDevice) -> bool {
+    let below = inventory.drives_below(&device.name);
+    let mut drives = inventory
+        .drives
+        .iter()
+        .filter(|drive| below.contains(&drive.id));
+    drives.all(|drive| !drive.asleep && !drive.has_abnormal_state())
+}
+
+/// Returns the device when the worker has answered, however late, and whether it could be read.
+async fn read_superblock(context: Arc<Context>, read: SuperblockRead) -> (SuperblockRead, bool) {
+    let timeout = context.settings.borrow().worker_timeout;
+    let target = format!("superblock {}", read.device);
+    let job = Job::Superblock {
+        device: read.device.clone(),
+        dev: read.dev,
+        only_ext: read.only_ext,
+    };
+    // A reading is as old as its start: it may be mounted while it is read.
+    let begun = now();
     let superblock = |result| match result {
         JobResult::Superblock(superblock) => Some(superblock),
         _ => None,
     };
-    let read = match context.workers.run(&target, job, timeout).await {
+    let result = match context.workers.run(&target, job, timeout).await {
         WorkerOutcome::Stuck {
             late: Some(late), ..
         } => late_answer(late, superblock).await,
         outcome => answer(outcome, superblock),
     };
+    let is_read = result.is_ok();
     let update = SourceUpdate::Superblock {
-        device: device.clone(),
-        dev,
-        superblock: Observation::from_result(now(), read),
+        device: read.device.clone(),
+        dev: read.dev,
+        superblock: Observation::from_result(begun, result),
     };
     // Fails at the end of the daemon: the loop of the source ends with that error.
     let _ = context.report(update).await;
-    device
+    (read, is_read)
 }
 
 async fn read_layer(

@@ -28,8 +28,12 @@ pub enum Job {
     },
     /// Read the state of one md or dm device.
     Layer { device: String, layer: Layer },
-    /// Read the superblock of the filesystem on a device.
-    Superblock { device: String, dev: DevNo },
+    /// Read the superblock of the filesystem on a device; `only_ext`: of an ext2 to ext4.
+    Superblock {
+        device: String,
+        dev: DevNo,
+        only_ext: bool,
+    },
     /// Read the kubelet's records and the names of the pod log folders.
     Kubelet { kubelet_root: HostPath },
     /// statfs and readdir of the mount `id` of the filesystem `dev` at `path`, in the host's mount

@@ -358,6 +358,7 @@ impl<W: Backend> SmartSource<W> {
             SourceRequest::Kubelet
             | SourceRequest::Mounts
             | SourceRequest::Superblocks
+            | SourceRequest::ExtSuperblocks(_)
             | SourceRequest::DiskStats
             | SourceRequest::Probe(_) => {}
         }

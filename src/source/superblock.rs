@@ -1,4 +1,5 @@
-//! Superblocks: which filesystem is on a block device of which udev's database has no record.
+//! Superblocks: which filesystem is on a block device of which udev's database has no record, and
+//! what ext2 to ext4 record about their errors and checks.
 //!
 //! In: a device. Out: its `Superblock`. Opens it for reading only, in a worker: a device may not
 //! answer.
@@ -10,7 +11,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use crate::host::block::dev_no;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
-use crate::model::superblock::{BTRFS_LENGTH, BTRFS_OFFSET, START_LENGTH, Superblock, parse};
+use crate::model::superblock::{
+    BTRFS_LENGTH, BTRFS_OFFSET, EXT_LENGTH, EXT_OFFSET, START_LENGTH, Superblock, parse, parse_ext,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SuperblockError {
@@ -30,11 +33,12 @@ pub(crate) enum SuperblockError {
     },
 }
 
-/// None: no filesystem that is known here.
+/// None: no filesystem that is known here. `only_ext`: an ext2 to ext4 is on it, as udev knows.
 pub(crate) fn read(
     root: &HostRoot,
     device: &str,
     dev: DevNo,
+    only_ext: bool,
 ) -> Result<Option<Superblock>, SuperblockError> {
     // In sysfs, `!` replaces the `/` of a name.
     let path = format!("/dev/{}", device.replace('!', "/"));
@@ -50,7 +54,17 @@ pub(crate) fn read(
     if dev_no(number) != dev {
         return Err(SuperblockError::Replaced { path, dev });
     }
-    read_from(&file).map_err(|source| SuperblockError::Read { path, source })
+    let superblock = match only_ext {
+        true => read_ext(&file),
+        false => read_from(&file),
+    };
+    superblock.map_err(|source| SuperblockError::Read { path, source })
+}
+
+/// Reads the block that the kernel holds in memory while it is mounted, and nothing else: that
+/// causes no I/O.
+fn read_ext(device: &File) -> io::Result<Option<Superblock>> {
+    Ok(parse_ext(&read_at(device, EXT_OFFSET, EXT_LENGTH)?))
 }
 
 pub(crate) fn read_from(device: &File) -> io::Result<Option<Superblock>> {
@@ -93,6 +107,7 @@ mod tests {
         assert_eq!(found().unwrap().fs_type, "xfs");
         device.write_all_at(b"_BHRfS_M", BTRFS_OFFSET + 64).unwrap();
         device.write_all_at(&[0x22; 16], BTRFS_OFFSET + 32).unwrap();
+        assert_eq!(read_ext(&File::open(&path).unwrap()).unwrap(), None);
         let btrfs = found().unwrap();
         assert_eq!(
             (btrfs.fs_type.as_str(), &btrfs.uuid[..9]),

@@ -264,9 +264,12 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
         Job::Superblock { .. } if root.is_recorded() => JobResult::Failed {
             error: "a recorded tree has no devices to read".to_owned(),
         },
-        Job::Superblock { device, dev } => {
-            superblock::read(root, device, *dev).map_or_else(failed_result, JobResult::Superblock)
-        }
+        Job::Superblock {
+            device,
+            dev,
+            only_ext,
+        } => superblock::read(root, device, *dev, *only_ext)
+            .map_or_else(failed_result, JobResult::Superblock),
         Job::Kubelet { kubelet_root } => {
             kubelet::scan(root, kubelet_root).map_or_else(failed_result, JobResult::Kubelet)
         }

@@ -311,6 +311,7 @@ impl Owner {
             self.apply(report, &rules, now);
             self.publish_soon();
         }
+        self.read_ext_superblocks();
     }
 
     fn apply(
@@ -341,6 +342,15 @@ impl Owner {
         self.facts
             .apply(SourceUpdate::Source { source, status }, &rules.volumes, now);
         Urgency::Immediate
+    }
+
+    /// Of filesystems that were mounted or unmounted, or counted errors.
+    fn read_ext_superblocks(&mut self) {
+        let devices = self.facts.take_ext_superblock_requests();
+        if !devices.is_empty() {
+            // Without sources there is no receiver.
+            let _ = self.requests.send(SourceRequest::ExtSuperblocks(devices));
+        }
     }
 
     /// The schedule of the other probes stays.

@@ -103,8 +103,7 @@ pub(crate) fn unmounted_corruption(
     tally: &ErrorTally,
 ) -> Option<Verdict> {
     let (facts, last) = (context.facts, tally.last.time);
-    let is_clean =
-        |(at, state): (Timestamp, &ExtState)| at > last && state.is_clean && state.errors == 0;
+    let is_clean = |(at, state): (Timestamp, &ExtState)| at > last && state.is_clean();
     let device = facts.device(name);
     let fs_type = device.and_then(|device| device.fs_type.as_deref());
     if is_metadata_corruption(tally, fs_type)

@@ -58,6 +58,7 @@ impl Facts {
                     self.forget_layers();
                     self.forget_superblocks();
                     self.update_volumes(settings, now);
+                    self.request_ext_superblocks();
                 } else if good {
                     self.update_last_seen(now);
                 }
@@ -72,6 +73,7 @@ impl Facts {
                 if good && change == Urgency::Immediate {
                     self.forget_superblocks_of_new_mounts(before.as_ref());
                     self.update_volumes(settings, now);
+                    self.request_ext_superblocks();
                 }
                 change
             }

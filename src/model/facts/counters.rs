@@ -121,6 +121,13 @@ impl Facts {
             Some(_) => Urgency::Nothing,
         };
         for reading in &readings {
+            if let ("ext4", CounterDevice::Block(name), Some(errors)) = (
+                reading.source.as_str(),
+                &reading.device,
+                reading.values.get("errors_count"),
+            ) {
+                self.request_changed_ext_superblock(name, *errors);
+            }
             let Some(subject) = self.subject_of(reading) else {
                 continue;
             };

@@ -369,6 +369,7 @@ impl Facts {
                     *since = at.max(*since);
                 }
                 self.forget_mount_counters(&subject);
+                self.request_ext_superblock_of_new_mount(&mounted.name);
             }
             let since = |class: Class| {
                 self.tally(&subject, class)

@@ -1,7 +1,9 @@
-//! Superblocks: the identity of filesystems on devices of which udev's database has no record.
+//! Superblocks: the identity of filesystems on devices of which udev's database has no record, and
+//! what ext2 to ext4 record about their errors and checks.
 //!
-//! In: readings, scans, mount tables. Out: the UUID of a device's filesystem. A reading holds until
-//! the device is mounted anew: without udevd, nothing else shows that a filesystem was made.
+//! In: readings, scans, mount tables. Out: the UUID of a device's filesystem, the state of an ext4,
+//! and which of these to read. A reading holds until the device is mounted anew: without udevd,
+//! nothing else shows that a filesystem was made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +19,15 @@ use crate::model::superblock::{ExtState, Superblock};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Superblocks {
     by_device: BTreeMap<String, Reading>,
+    /// The mounted ext2 to ext4 of which a reading was requested since they were mounted.
+    requested: BTreeMap<String, DevNo>,
+    /// Requests that are not sent yet.
+    requests: BTreeMap<String, DevNo>,
 }
 
 impl Superblocks {
     pub(super) fn is_empty(&self) -> bool {
-        self.by_device.is_empty()
+        self.by_device.is_empty() && self.requested.is_empty()
     }
 }
 
@@ -50,7 +56,8 @@ impl Facts {
         }) && self.superblock_reading(name).is_none()
     }
 
-    /// What ext2 to ext4 on this device last wrote about its own state, and when it was read.
+    /// What ext2 to ext4 on this device records about itself, and when it was read: since its last
+    /// mount, if it is mounted.
     pub(crate) fn ext_state(&self, name: &str) -> Option<(Timestamp, &ExtState)> {
         let reading = self.superblock_reading(name)?;
         Some((reading.at, reading.superblock.as_ref()?.ext.as_ref()?))
@@ -92,12 +99,80 @@ impl Facts {
             at,
             superblock,
         };
+        let known = self.device(&device);
+        let has_udev_record = known.is_some_and(|known| known.has_udev_record);
         let old = self.superblocks.by_device.insert(device, reading.clone());
         if old.is_some_and(|old| old.dev == dev && old.superblock == reading.superblock) {
             return Urgency::Nothing;
         }
-        self.update_volumes(settings, now);
+        if !has_udev_record {
+            self.update_volumes(settings, now);
+        }
         Urgency::Immediate
+    }
+
+    /// Whether this device's ext2 to ext4 is to be read: it was mounted, and no reading since then
+    /// has arrived.
+    pub(crate) fn awaits_ext_state(&self, name: &str) -> bool {
+        let is_requested = self.superblocks.requested.contains_key(name);
+        (is_requested && self.superblock_reading(name).is_none()) || self.awaits_superblock(name)
+    }
+
+    /// Requests the superblock of each mounted ext2 to ext4 that was not read since its mount.
+    /// Without a record of udev, the source reads it anyway.
+    pub(super) fn request_ext_superblocks(&mut self) {
+        let mut due = Vec::new();
+        for known in self.volumes.values() {
+            if known.facts.mounts.is_empty() || self.is_asleep(&known.facts) {
+                continue;
+            }
+            let device = known.facts.device.as_ref();
+            let Some((name, dev)) = device.and_then(|name| self.udev_ext(name)) else {
+                continue;
+            };
+            let requested = self.superblocks.requested.get(name) == Some(&dev);
+            if !requested {
+                due.push((name.to_owned(), dev));
+            }
+        }
+        self.superblocks.requested.extend(due.iter().cloned());
+        self.superblocks.requests.extend(due);
+    }
+
+    /// The device was mounted anew, without a reading of the mount table that shows it: what was
+    /// read before may be older than a repair.
+    pub(super) fn request_ext_superblock_of_new_mount(&mut self, device: &str) {
+        if let Some((name, dev)) = self.udev_ext(device) {
+            let name = name.to_owned();
+            self.superblocks.by_device.remove(&name);
+            self.superblocks.requests.insert(name, dev);
+        }
+    }
+
+    /// The kernel counts another number of errors than the superblock that was read.
+    pub(super) fn request_changed_ext_superblock(&mut self, device: &str, errors: u64) {
+        let is_known = self
+            .ext_state(device)
+            .is_some_and(|(_, state)| u64::from(state.errors) == errors);
+        if !is_known && let Some((name, dev)) = self.udev_ext(device) {
+            let name = name.to_owned();
+            self.superblocks.requests.insert(name, dev);
+        }
+    }
+
+    /// The devices whose superblock is to be read now.
+    pub(crate) fn take_ext_superblock_requests(&mut self) -> Vec<(String, DevNo)> {
+        std::mem::take(&mut self.superblocks.requests)
+            .into_iter()
+            .collect()
+    }
+
+    /// A device with an ext2 to ext4, as udev's database has it.
+    fn udev_ext(&self, name: &str) -> Option<(&str, DevNo)> {
+        let device = self.device(name)?;
+        let fs_type = device.fs_type.as_deref();
+        let is_ext = matches!(fs_type, Some("ext2" | "ext3" | "ext4"));
+        (device.has_udev_record && is_ext).then_some((device.name.as_str(), device.dev))
     }
 
     /// A check has read the superblock of an unmounted filesystem.
@@ -137,15 +212,22 @@ impl Facts {
             return;
         };
         let devices = &inventory.devices;
-        self.superblocks.by_device.retain(|name, reading| {
-            devices
-                .get(name)
-                .is_some_and(|device| device.dev == reading.dev)
-        });
+        let is_there = |name: &String, dev: DevNo| {
+            let device = devices.get(name);
+            device.is_some_and(|device| device.dev == dev)
+        };
+        let superblocks = &mut self.superblocks;
+        superblocks
+            .by_device
+            .retain(|name, reading| is_there(name, reading.dev));
+        superblocks
+            .requested
+            .retain(|name, dev| is_there(name, *dev));
     }
 
     /// Drops the readings of devices that were mounted since `before`: the filesystem may be a new
-    /// one. The source reads them again.
+    /// one. They are read again, and so is an ext2 to ext4 that was unmounted: the kernel has
+    /// written its state.
     pub(super) fn forget_superblocks_of_new_mounts(&mut self, before: Option<&MountTable>) {
         let devices = |table: &MountTable| -> BTreeSet<DevNo> {
             table.mounts.iter().map(|mount| mount.dev).collect()
@@ -154,8 +236,164 @@ impl Facts {
             return;
         };
         let (before, after) = (devices(before), devices(after));
-        self.superblocks
+        let is_old = |dev: DevNo| before.contains(&dev) || !after.contains(&dev);
+        let superblocks = &mut self.superblocks;
+        superblocks
             .by_device
-            .retain(|_, reading| before.contains(&reading.dev) || !after.contains(&reading.dev));
+            .retain(|_, reading| is_old(reading.dev));
+        let unmounted = superblocks
+            .requested
+            .extract_if(.., |_, dev| !after.contains(dev));
+        superblocks.requests.extend(unmounted);
+        superblocks.requested.retain(|_, dev| is_old(*dev));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::counters::{CounterDevice, CounterReading};
+    use crate::model::fixture::*;
+    use crate::model::kernel_log::event::{Batch, Cursor, NameAssignment};
+    use crate::model::source_update::SourceUpdate;
+
+    const NONE: [(String, DevNo); 0] = [];
+
+    fn sda() -> [(String, DevNo); 1] {
+        [("sda".to_owned(), "8:0".parse().unwrap())]
+    }
+
+    fn unmounted(fs_type: &str) -> TestHost {
+        let mut world = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
+        world.inventory.devices.get_mut("sda").unwrap().fs_type = Some(fs_type.into());
+        world.read_all(0);
+        world
+    }
+
+    fn mount(world: TestHost, second: i64) -> TestHost {
+        let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+        world.read_mounts(second);
+        world
+    }
+
+    fn answer(world: &mut TestHost, errors: u32, second: i64) {
+        let ext = ExtState {
+            errors,
+            ..ExtState::default()
+        };
+        let superblock = Superblock {
+            fs_type: "ext4".into(),
+            uuid: "u".into(),
+            ext: Some(ext),
+        };
+        let update = SourceUpdate::Superblock {
+            device: "sda".into(),
+            dev: "8:0".parse().unwrap(),
+            superblock: Observation::ok(at(second), Some(superblock)),
+        };
+        world.apply(update, second);
+    }
+
+    fn count(world: &mut TestHost, errors: u64, second: i64) {
+        let reading = CounterReading {
+            device: CounterDevice::Block("sda".into()),
+            source: "ext4".into(),
+            file: "/sys/fs/ext4/sda".into(),
+            values: [("errors_count".to_owned(), errors)].into(),
+            details: Default::default(),
+        };
+        world.apply(
+            SourceUpdate::Counters(Observation::ok(at(second), vec![reading])),
+            second,
+        );
+    }
+
+    #[test]
+    fn the_superblock_of_a_mounted_ext4_is_read_once_for_each_mount_and_when_it_counts_errors() {
+        let mut world = unmounted("ext4");
+        assert_eq!(world.facts.take_ext_superblock_requests(), NONE);
+        let mut world = mount(world, 1);
+        assert_eq!(world.facts.take_ext_superblock_requests(), sda());
+        world.scan(2);
+        world.read_mounts(3);
+        assert_eq!(world.facts.take_ext_superblock_requests(), NONE);
+        answer(&mut world, 3, 4);
+        assert_eq!(world.facts.ext_state("sda").unwrap().1.errors, 3);
+        count(&mut world, 3, 5);
+        assert_eq!(world.facts.take_ext_superblock_requests(), NONE);
+        count(&mut world, 4, 6);
+        assert_eq!(world.facts.take_ext_superblock_requests(), sda());
+        answer(&mut world, 4, 7);
+        world.umount("/data");
+        world.read_mounts(8);
+        assert_eq!(
+            world.facts.take_ext_superblock_requests(),
+            sda(),
+            "the kernel has written its state"
+        );
+        assert!(world.facts.ext_state("sda").is_some());
+        let mut world = mount(world, 9);
+        assert_eq!(world.facts.take_ext_superblock_requests(), sda());
+        assert_eq!(
+            world.facts.ext_state("sda"),
+            None,
+            "it may have been repaired"
+        );
+    }
+
+    #[test]
+    fn a_mount_that_only_the_kernel_log_shows_is_read_too() {
+        let mut world = mount(unmounted("ext4"), 1);
+        world.facts.take_ext_superblock_requests();
+        answer(&mut world, 3, 2);
+        let mounted = NameAssignment {
+            seq: 2,
+            name: "sda".into(),
+            at: at(5),
+            is_filesystem: true,
+            is_remount: false,
+        };
+        let cursor = Cursor {
+            boot_id: "b".into(),
+            counted_to: Some(2),
+            reread_from: 0,
+            lost: 0,
+        };
+        let batch = Batch {
+            cursor,
+            events: Vec::new(),
+            name_assignments: vec![mounted],
+            is_backlog: false,
+        };
+        world.apply(SourceUpdate::KernelLog(batch), 6);
+        assert_eq!(world.facts.ext_state("sda"), None);
+        assert_eq!(world.facts.take_ext_superblock_requests(), sda());
+    }
+
+    #[test]
+    fn no_other_filesystem_and_no_sleeping_drive_is_read() {
+        let mut world = mount(unmounted("xfs"), 1);
+        assert_eq!(world.facts.take_ext_superblock_requests(), NONE);
+        let mut world = unmounted("ext4");
+        world.inventory.drives[0].asleep = true;
+        world.scan(1);
+        let mut world = mount(world, 2);
+        assert_eq!(world.facts.take_ext_superblock_requests(), NONE);
+        world.inventory.drives[0].asleep = false;
+        world.scan(3);
+        assert_eq!(world.facts.take_ext_superblock_requests(), sda());
+    }
+
+    #[test]
+    fn a_failed_reading_leaves_the_former_state() {
+        let mut world = mount(unmounted("ext4"), 1);
+        answer(&mut world, 3, 2);
+        let update = SourceUpdate::Superblock {
+            device: "sda".into(),
+            dev: "8:0".parse().unwrap(),
+            superblock: Observation::failed(at(3), "no"),
+        };
+        world.apply(update, 3);
+        assert_eq!(world.facts.ext_state("sda").unwrap().1.errors, 3);
     }
 }

@@ -49,8 +49,9 @@ fn superblock(world: &mut TestHost, uuid: &str, errors: u32, second: i64) {
         fs_type: "ext4".into(),
         uuid: uuid.into(),
         ext: Some(ExtState {
-            is_clean: errors == 0,
+            is_valid: errors == 0,
             errors,
+            ..ExtState::default()
         }),
     };
     world.apply(
