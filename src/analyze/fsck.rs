@@ -23,6 +23,9 @@ use crate::model::check::{
 /// Files do not record when they were made: frozen runs are assumed to be as far apart as required.
 const FROZEN_RUN_GAP: Duration = Duration::from_secs(60);
 
+/// Stands for the device in an advice: files do not name it.
+const UNNAMED_DEVICE: &str = "DEVICE";
+
 /// Exit statuses from 128 mean a signal, as in a shell; but e2fsck's own library error is
 /// 128 itself.
 const SIGNAL_STATUS_BASE: i32 = 128;
@@ -116,7 +119,7 @@ pub fn fsck(
         }
     }
     let all: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
-    let outcome = decision::conclude(filesystem, mode, &all, FROZEN_RUN_GAP);
+    let outcome = decision::conclude(filesystem, UNNAMED_DEVICE, mode, &all, FROZEN_RUN_GAP);
     Ok(FsckAnalysis {
         files: sources.iter().map(InputSource::name).collect(),
         filesystem: filesystem.name(),
@@ -155,6 +158,7 @@ fn run_from_output(
         .unwrap_or(Timestamp::UNIX_EPOCH);
     Run {
         result,
+        no_error_found: run_result::says_no_error(&parsed, &end),
         checker_error: parsed.failure,
         problems: parsed.problems,
         more_problems: parsed.more_problems,
@@ -166,7 +170,7 @@ fn run_from_output(
 /// The given status; otherwise the status that a checker with this output usually returns.
 fn termination(filesystem: Filesystem, parsed: &ParsedOutput, status: Option<i32>) -> Termination {
     let found = filesystem == Filesystem::Xfs && parsed.pending_replay.is_some()
-        || run_result::non_transient(&parsed.problems).next().is_some();
+        || run_result::non_transient(&parsed.problems).next().is_some() && !parsed.no_error_found;
     match status {
         Some(status) if status > SIGNAL_STATUS_BASE && status <= SIGNAL_STATUS_BASE + 64 => {
             Termination::Signal(status - SIGNAL_STATUS_BASE)
@@ -233,6 +237,8 @@ fn serialize_weight<S: Serializer>(weight: &Weight, to: S) -> Result<S::Ok, S::E
     to.serialize_str(match weight {
         Weight::Transient => "WEIGHT_TRANSIENT",
         Weight::Bookkeeping => "WEIGHT_BOOKKEEPING",
+        Weight::Unknown => "WEIGHT_UNKNOWN",
+        Weight::DamagedCopy => "WEIGHT_DAMAGED_COPY",
         Weight::Damage => "WEIGHT_DAMAGE",
     })
 }

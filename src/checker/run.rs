@@ -18,7 +18,7 @@ use crate::host::clock::now;
 use crate::host::helper::Program;
 use crate::host::jail::{self, JailSpec, JailedProcess, PROGRESS_FD, SchedStat};
 use crate::model::check::parse::{OutputParser, ProgressStream};
-use crate::model::check::run_result::classify_run;
+use crate::model::check::run_result::{classify_run, says_no_error};
 use crate::model::check::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
 
 /// How often the number of bytes read is sampled, for throttling.
@@ -125,6 +125,7 @@ pub(crate) fn run(
         Some(why) => (RunResult::Failed, why),
         None => classify_run(order.filesystem, order.mode, &parsed, &end),
     };
+    let no_error_found = says_no_error(&parsed, &end);
     let run = Run {
         mode: order.mode,
         started,
@@ -137,6 +138,7 @@ pub(crate) fn run(
         checker_error: parsed.failure,
         problems: parsed.problems,
         more_problems: parsed.more_problems,
+        no_error_found,
         pending_replay: parsed.pending_replay,
         bytes_read: monitor.bytes_read,
         peak_memory: monitor.peak_memory,

@@ -118,11 +118,13 @@ pub fn check_image_in(
         bytes_per_second: None,
         ..policy.terms(&policy.for_names(&[]))
     };
+    let device = path.display().to_string();
     let mut runs: Vec<Arc<Run>> = Vec::new();
     let outcome = loop {
         let so_far: Vec<&Run> = runs.iter().map(Arc::as_ref).collect();
         let situation = DecisionInput {
             filesystem,
+            device: &device,
             mode: Mode::Unmounted,
             terms: &terms,
             signals: &[],

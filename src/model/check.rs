@@ -8,6 +8,7 @@
 
 pub(crate) mod decision;
 pub(crate) mod parse;
+pub(crate) mod repair;
 pub(crate) mod run_result;
 pub(crate) mod schedule;
 
@@ -121,7 +122,8 @@ pub enum RunResult {
 #[serde(rename_all = "snake_case")]
 pub enum CheckVerdict {
     Clean,
-    /// A live ext4 had the same findings in all runs.
+    /// A live ext4 had the same findings in all runs; or a btrfs has damaged copies of blocks
+    /// beside good ones.
     Suspected,
     /// Found in data that did not change, or reported by the kernel.
     Corrupted,
@@ -175,6 +177,10 @@ pub enum Weight {
     Transient,
     /// Wrong bookkeeping (bitmaps, counts), which endangers later writes.
     Bookkeeping,
+    /// A line of the checker whose meaning is not known.
+    Unknown,
+    /// A copy of a block is damaged, and the checker read another one (btrfs).
+    DamagedCopy,
     /// Structures or data are damaged.
     Damage,
 }
@@ -193,6 +199,20 @@ pub struct Problem {
 }
 
 impl Problem {
+    pub(crate) fn new(
+        kind: impl Into<String>,
+        ids: Vec<String>,
+        weight: Weight,
+        text: &str,
+    ) -> Problem {
+        Problem {
+            kind: kind.into(),
+            ids,
+            weight,
+            text: parse::truncate(text.trim(), parse::MAX_TEXT_BYTES).to_owned(),
+        }
+    }
+
     pub(crate) fn is_same_problem(&self, other: &Problem) -> bool {
         self.kind == other.kind && self.ids == other.ids
     }
@@ -241,6 +261,10 @@ pub struct Run {
     /// Number of further problems.
     #[serde(rename = "more_flaws")]
     pub more_problems: u64,
+    /// The checker's own closing statement is that it found no error, and its exit status says the
+    /// same (btrfs check).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_error_found: bool,
     /// The checker's message that a log or journal must be replayed.
     pub pending_replay: Option<String>,
     /// Number of bytes read from the device.
@@ -270,6 +294,7 @@ impl Run {
             checker_error: None,
             problems: Vec::new(),
             more_problems: 0,
+            no_error_found: false,
             pending_replay: None,
             bytes_read: 0,
             peak_memory: 0,
@@ -306,6 +331,14 @@ pub struct CheckTarget {
 }
 
 impl CheckTarget {
+    /// `/dev/sdb1`, `/dev/vg/home`: for the commands of an advice.
+    pub(crate) fn device_path(&self) -> String {
+        match &self.logical_volume {
+            Some((group, volume)) => format!("/dev/{group}/{volume}"),
+            None => format!("/dev/{}", self.device),
+        }
+    }
+
     /// The number of the mounted filesystem in mountinfo.
     pub(crate) fn mountinfo_dev(&self) -> DevNo {
         self.mounted_dev.unwrap_or(self.dev)

@@ -146,7 +146,7 @@ fn an_answer_has_the_shape_of_a_check() {
         }
       ],
       "verdict": "VERDICT_CORRUPTED",
-      "reason": "e2fsck found one flaw (1 damage): \"Inode 1768 passes checks, but checksum does not match inode.  Fix? no\" while nothing could change (unmounted). Back up what can still be read, then repair the unmounted filesystem with e2fsck -f."
+      "reason": "e2fsck found one flaw (1 damage): \"Inode 1768 passes checks, but checksum does not match inode.  Fix? no\" while nothing could change (unmounted). Back up what can still be read, then repair it: mount and unmount DEVICE once, which replays its journal; `e2fsck -fn DEVICE` shows what would be changed; `e2fsck -f DEVICE` repairs it; mount it again, which shows the repair to diskvitals."
     }
     "##);
 }

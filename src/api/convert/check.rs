@@ -134,6 +134,8 @@ fn finding(problem: &Problem) -> wire::CheckFinding {
     let weight = match problem.weight {
         Weight::Transient => Wire::Transient,
         Weight::Bookkeeping => Wire::Bookkeeping,
+        Weight::Unknown => Wire::Unknown,
+        Weight::DamagedCopy => Wire::DamagedCopy,
         Weight::Damage => Wire::Damage,
     };
     wire::CheckFinding {

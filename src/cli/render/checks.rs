@@ -193,7 +193,9 @@ fn findings(run: &wire::CheckRun, screen: &Screen) -> String {
     for finding in run.findings.iter().take(MAX_LISTED_FINDINGS) {
         let tone = match finding.weight() {
             wire::check_finding::Weight::Damage => Tone::Critical,
-            wire::check_finding::Weight::Bookkeeping => Tone::Warning,
+            wire::check_finding::Weight::Bookkeeping
+            | wire::check_finding::Weight::Unknown
+            | wire::check_finding::Weight::DamagedCopy => Tone::Warning,
             _ => Tone::Faint,
         };
         text.push_str(&format!(

@@ -67,6 +67,8 @@ fn run_text(run: &FsckRun, screen: &Screen) -> String {
         let (weight, tone) = match finding.weight {
             Weight::Transient => ("transient", Tone::Faint),
             Weight::Bookkeeping => ("bookkeeping", Tone::Warning),
+            Weight::Unknown => ("unknown", Tone::Warning),
+            Weight::DamagedCopy => ("damaged copy", Tone::Warning),
             Weight::Damage => ("damage", Tone::Critical),
         };
         vec![

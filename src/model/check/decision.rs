@@ -16,8 +16,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::check::{
-    CheckTerms, CheckVerdict, Filesystem, FilesystemSignal, Mode, Run, RunResult, SignalKind,
-    Termination,
+    CheckTerms, CheckVerdict, Filesystem, FilesystemSignal, Mode, Problem, Run, RunResult,
+    SignalKind, Termination, Weight, repair,
 };
 
 /// Maximum attempts of a failed run over data that does not change.
@@ -39,6 +39,8 @@ pub struct CheckOutcome {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecisionInput<'a> {
     pub filesystem: Filesystem,
+    /// `/dev/sdb1`, for the commands of an advice.
+    pub device: &'a str,
     /// Unmounted, ReadOnly or Live, from the mount table.
     pub mode: Mode,
     pub terms: &'a CheckTerms,
@@ -134,8 +136,9 @@ fn decide_by_signals(situation: &DecisionInput<'_>) -> Option<CheckOutcome> {
     let of = |kind| situation.signals.iter().find(|signal| signal.kind == kind);
     if let Some(signal) = of(SignalKind::Corrupted) {
         let reason = format!(
-            "The kernel itself found this filesystem damaged: {}. Back up what can still be read, unmount it and repair it.",
-            outcome_text::quoted(&signal.evidence.text)
+            "The kernel itself found this filesystem damaged: {}. Back up what can still be read, unmount it and {}.",
+            outcome_text::quoted(&signal.evidence.text),
+            repair::sequence(situation.filesystem, situation.device)
         );
         return Some(CheckOutcome::new(
             CheckVerdict::Corrupted,
@@ -163,7 +166,11 @@ fn decide_quiescent(
 ) -> Result<Decision, CheckOutcome> {
     let runs = runs_in_mode(runs, mode);
     if let Some(run) = runs.iter().find(|run| run.result != RunResult::Failed) {
-        return Ok(Decision::Done(outcome_of_run(situation.filesystem, run)));
+        return Ok(Decision::Done(outcome_of_run(
+            situation.filesystem,
+            situation.device,
+            run,
+        )));
     }
     if runs.len() < MAX_ATTEMPTS && !any_timed_out(&runs) {
         Ok(Decision::Run(mode))
@@ -173,7 +180,7 @@ fn decide_quiescent(
 }
 
 /// The outcome of one run over data that does not change.
-fn outcome_of_run(filesystem: Filesystem, run: &Run) -> CheckOutcome {
+fn outcome_of_run(filesystem: Filesystem, device: &str, run: &Run) -> CheckOutcome {
     let outcome = |verdict, reason| CheckOutcome::new(verdict, run.mode, reason);
     if let Some(words) = &run.pending_replay {
         return outcome(
@@ -185,21 +192,37 @@ fn outcome_of_run(filesystem: Filesystem, run: &Run) -> CheckOutcome {
         RunResult::Clean => outcome(
             CheckVerdict::Clean,
             format!(
-                "{} ran through and found nothing ({}).",
+                "{} ran through and found {} ({}).",
                 filesystem.checker().0,
+                outcome_text::found_in_clean_run(run),
                 run.mode.name()
             ),
         ),
         RunResult::Findings => {
-            let reason = format!(
-                "{} while nothing could change ({}). Back up what can still be read, then {}.",
+            let found = format!(
+                "{} while nothing could change ({})",
                 outcome_text::describe_run(filesystem, run),
                 run.mode.name(),
-                outcome_text::repair_advice(filesystem)
             );
-            outcome(CheckVerdict::Corrupted, reason)
+            let verdict = proven(run.problems.iter(), run.no_error_found);
+            outcome(
+                verdict,
+                outcome_text::conclusion(&found, filesystem, device, verdict),
+            )
         }
         RunResult::Failed => outcome_text::failed_outcome(&[run], run.mode),
+    }
+}
+
+/// What these problems of data that did not change prove. `no_error_found`: the checker's own
+/// closing statement. It does not outweigh a failed checksum, and it leaves a line whose meaning is
+/// not known undecided.
+fn proven<'a>(problems: impl Iterator<Item = &'a Problem>, no_error_found: bool) -> CheckVerdict {
+    let worst = problems.map(|problem| problem.weight).max();
+    match worst {
+        Some(Weight::DamagedCopy) if no_error_found => CheckVerdict::Suspected,
+        Some(Weight::Bookkeeping | Weight::Unknown) if no_error_found => CheckVerdict::Inconclusive,
+        _ => CheckVerdict::Corrupted,
     }
 }
 
@@ -207,6 +230,7 @@ fn outcome_of_run(filesystem: Filesystem, run: &Run) -> CheckOutcome {
 /// time between the runs.
 pub(crate) fn conclude(
     filesystem: Filesystem,
+    device: &str,
     mode: Mode,
     runs: &[&Run],
     gap: Duration,
@@ -223,7 +247,7 @@ pub(crate) fn conclude(
             } else {
                 Duration::MAX
             };
-            frozen::compare_runs(filesystem, &good, shortest).unwrap_or_else(|| {
+            frozen::compare_runs(filesystem, device, &good, shortest).unwrap_or_else(|| {
                 frozen::unconfirmed(
                     filesystem,
                     last,
@@ -238,7 +262,7 @@ pub(crate) fn conclude(
                 .count();
             if clean == 0 || clean == good.len() {
                 let replay = good.iter().find(|run| run.pending_replay.is_some());
-                return outcome_of_run(filesystem, replay.unwrap_or(last));
+                return outcome_of_run(filesystem, device, replay.unwrap_or(last));
             }
             let reason = format!(
                 "Of {} runs {clean} found nothing, although nothing should have moved between them; check again.",

@@ -6,6 +6,7 @@
 //! judges all problems together. A line that is not known to be harmless counts as a problem.
 
 mod btrfs;
+mod crash;
 mod e2fsck;
 mod line_template;
 mod problem_collector;
@@ -14,7 +15,7 @@ mod progress;
 pub(crate) mod tests;
 mod xfs;
 
-pub(crate) use crate::model::check::parse::line_template::split_point;
+pub(crate) use crate::model::check::parse::line_template::{split_point, truncate};
 use crate::model::check::parse::problem_collector::ProblemCollector;
 use crate::model::check::{Filesystem, Problem};
 
@@ -60,6 +61,10 @@ pub(crate) struct ParsedOutput {
     /// The checker counts as errors what harms nothing, and found nothing else: an exit status that
     /// reports errors is explained.
     pub only_harmless_errors: bool,
+    /// The checker's own closing statement is that it found no error (btrfs check).
+    pub no_error_found: bool,
+    /// The line with which the checker crashed. The output has no problems then.
+    pub crash: Option<String>,
 }
 
 impl OutputParser {
@@ -94,6 +99,12 @@ impl OutputParser {
         if line.is_empty() {
             self.problems.end_problem();
             return;
+        }
+        if crash::is_crash(line) {
+            return self.problems.set_crash(line);
+        }
+        if crash::is_stack_frame(line) {
+            return self.problems.end_problem();
         }
         match &mut self.dialect {
             Dialect::E2fsck(state) => state.push_line(line, &mut self.problems),

@@ -44,6 +44,8 @@ enum RunFailure {
     Incomplete(i32),
     #[error("ended with status {0} and told nothing that it found")]
     NothingReported(i32),
+    #[error("crashed: {0}")]
+    Crashed(String),
     #[error("was ended by signal {0}{name}", name = signal_name(*.0))]
     Signal(i32),
     #[error("was not through in time")]
@@ -73,6 +75,9 @@ fn is_clean(
     if aborted_on_damage(filesystem, mode, status, parsed) {
         return Ok(false);
     }
+    if let Some(line) = &parsed.crash {
+        return Err(RunFailure::Crashed(line.clone()));
+    }
     if let Some(message) = &parsed.failure {
         return Err(RunFailure::CheckerError(message.clone()));
     }
@@ -87,11 +92,25 @@ fn is_clean(
     if errors && nothing && !dirty_log {
         return Err(RunFailure::NothingReported(status));
     }
-    let real = non_transient(&parsed.problems).next().is_some();
+    // What the checker itself does not count as an error, and what the kernel rebuilds, is none.
+    let harmless = if says_no_error(parsed, end) {
+        Weight::Bookkeeping
+    } else {
+        Weight::Transient
+    };
+    let real = parsed
+        .problems
+        .first()
+        .is_some_and(|worst| worst.weight > harmless);
     Ok(match mode {
         Mode::Frozen => !real,
         _ => !real && !errors && !dirty_log,
     })
+}
+
+/// Whether the checker's closing statement and its exit status agree that it found no error.
+pub(crate) fn says_no_error(parsed: &ParsedOutput, end: &Termination) -> bool {
+    parsed.no_error_found && parsed.complete && *end == Termination::Exited(0)
 }
 
 /// e2fsck found damage and cannot continue (status 12: 4 errors left, 8 operational). On a live

@@ -199,8 +199,10 @@ impl<W: Backend> CheckTask<W> {
 
     fn decide(&self) -> Decision {
         let signals = self.signals();
+        let device = self.desired.target.device_path();
         let input = DecisionInput {
             filesystem: self.desired.target.filesystem,
+            device: &device,
             mode: self.desired.target.mode,
             terms: &self.desired.terms,
             signals: &signals,

@@ -46,6 +46,7 @@ fn check(number: i64, volume: &VolumeId) -> Check {
             text: "Inode 12 …".into(),
         }],
         more_problems: 3,
+        no_error_found: false,
         pending_replay: None,
         bytes_read: 74 << 20,
         peak_memory: 4 << 20,

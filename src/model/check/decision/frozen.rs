@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::check::decision::{
     CheckOutcome, Decision, DecisionInput, MIN_FROZEN_GAP, any_timed_out, completed, live,
-    outcome_text, runs_in_mode,
+    outcome_text, proven, runs_in_mode,
 };
 use crate::model::check::parse::E2FSCK_ABORTED;
 use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination};
@@ -24,7 +24,7 @@ pub(crate) fn decide(
     let frozen = runs_in_mode(runs, Mode::Frozen);
     let good = completed(&frozen);
     let gap = situation.terms.gap.max(MIN_FROZEN_GAP);
-    if let Some(outcome) = compare_runs(situation.filesystem, &good, gap) {
+    if let Some(outcome) = compare_runs(situation.filesystem, situation.device, &good, gap) {
         return Some(Decision::Done(outcome));
     }
     let failed = frozen.len() - good.len();
@@ -106,6 +106,7 @@ fn saturating_add(from: Timestamp, by: Duration) -> Timestamp {
 /// The verdict of the completed runs; None: another run is needed.
 pub(crate) fn compare_runs(
     filesystem: Filesystem,
+    device: &str,
     good: &[&Run],
     gap: Duration,
 ) -> Option<CheckOutcome> {
@@ -118,7 +119,9 @@ pub(crate) fn compare_runs(
     let (first, others) = good.split_first()?;
     if clean == good.len() {
         let dropped = first.problems.len() as u64 + first.more_problems;
-        let but = if dropped > 0 {
+        let but = if first.no_error_found && dropped > 0 {
+            format!(" but {}", outcome_text::rebuilt_bookkeeping(first))
+        } else if dropped > 0 {
             format!(" beyond {dropped} things that healthy mounted filesystems show")
         } else {
             String::new()
@@ -147,9 +150,12 @@ pub(crate) fn compare_runs(
     };
     let proof = pairs
         .filter(apart)
-        .map(|(one, other)| live::common_problems(&[one, other]))
-        .find(|shared| !shared.is_empty());
-    let Some(proof) = proof else {
+        .map(|(one, other)| {
+            let no_error_found = one.no_error_found && other.no_error_found;
+            (live::common_problems(&[one, other]), no_error_found)
+        })
+        .find(|(shared, _)| !shared.is_empty());
+    let Some((proof, no_error_found)) = proof else {
         let why = if gap == Duration::MAX {
             "the frozen runs were less than 60 s apart"
         } else {
@@ -163,12 +169,15 @@ pub(crate) fn compare_runs(
         ));
     };
     let proof: Vec<Problem> = proof.into_iter().cloned().collect();
-    let reason = format!(
-        "Two frozen runs of {checker} show the same {}. Back up what can still be read, then {}.",
+    let found = format!(
+        "Two frozen runs of {checker} show the same {}",
         outcome_text::describe_problems(&proof, 0),
-        outcome_text::repair_advice(filesystem)
     );
-    outcome(CheckVerdict::Corrupted, reason)
+    let verdict = proven(proof.iter(), no_error_found);
+    outcome(
+        verdict,
+        outcome_text::conclusion(&found, filesystem, device, verdict),
+    )
 }
 
 /// A problem that only one run found is not proof.

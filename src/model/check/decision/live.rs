@@ -2,7 +2,8 @@
 //! filesystem, or at most raise a suspicion.
 
 use crate::model::check::decision::{
-    CheckOutcome, Decision, DecisionInput, any_timed_out, completed, outcome_text, runs_in_mode,
+    CheckOutcome, Decision, DecisionInput, any_timed_out, completed, outcome_text, proven,
+    runs_in_mode,
 };
 use crate::model::check::run_result::non_transient;
 use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, RunResult};
@@ -95,7 +96,11 @@ pub(crate) fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen
         return outcome(
             CheckVerdict::Clean,
             format!(
-                "{checker} ran through the mounted filesystem and found nothing (run {} of {}).",
+                "{checker} ran through the mounted filesystem and found {} (run {} of {}).",
+                good.last().map_or_else(
+                    || "nothing".to_owned(),
+                    |run| outcome_text::found_in_clean_run(run)
+                ),
                 good.len(),
                 good.len()
             ),
@@ -115,8 +120,11 @@ pub(crate) fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen
         .into_iter()
         .filter(|problem| !is_live_artifact(problem))
         .collect();
+    let no_error_found = good.iter().all(|run| run.no_error_found);
+    let suspicious = !shared.is_empty()
+        && proven(shared.iter().copied(), no_error_found) != CheckVerdict::Inconclusive;
     let votes = good.len();
-    if filesystem != Filesystem::Xfs && votes >= MIN_VOTES && !shared.is_empty() {
+    if filesystem != Filesystem::Xfs && votes >= MIN_VOTES && suspicious {
         let shared: Vec<Problem> = shared.into_iter().cloned().collect();
         let reason = format!(
             "All of {votes} live runs of {checker} show {}. {todo}.",

@@ -1,7 +1,7 @@
 //! The text of an outcome for people: what was found, how severe it is, what to do.
 
 use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, Weight};
+use crate::model::check::{CheckVerdict, Filesystem, Mode, Problem, Run, Weight, repair};
 
 /// Maximum length of a quoted line, in characters.
 const MAX_QUOTE_CHARS: usize = 160;
@@ -34,15 +34,15 @@ pub(crate) fn describe_problems(problems: &[Problem], more: u64) -> String {
             .filter(|problem| problem.weight == weight)
             .count()
     };
-    let (damage, bookkeeping, transient) = (
-        of(Weight::Damage),
-        of(Weight::Bookkeeping),
-        of(Weight::Transient),
-    );
     let parts = [
-        (damage, "damage"),
-        (bookkeeping, "bookkeeping"),
-        (transient, "also seen on healthy mounted filesystems"),
+        (of(Weight::Damage), "damage"),
+        (of(Weight::DamagedCopy), "damaged copy beside a good one"),
+        (of(Weight::Unknown), "of unknown meaning"),
+        (of(Weight::Bookkeeping), "bookkeeping"),
+        (
+            of(Weight::Transient),
+            "also seen on healthy mounted filesystems",
+        ),
     ];
     let counts: Vec<String> = parts
         .iter()
@@ -58,7 +58,7 @@ pub(crate) fn describe_problems(problems: &[Problem], more: u64) -> String {
     } else {
         String::new()
     };
-    let kind = if damage == 0 && bookkeeping > 0 {
+    let kind = if worst.weight == Weight::Bookkeeping {
         "; only bookkeeping is wrong"
     } else {
         ""
@@ -77,13 +77,41 @@ pub(crate) fn describe_problems(problems: &[Problem], more: u64) -> String {
     )
 }
 
-pub(crate) fn repair_advice(filesystem: Filesystem) -> &'static str {
-    match filesystem {
-        Filesystem::Ext4 => "repair the unmounted filesystem with e2fsck -f",
-        Filesystem::Xfs => "repair the unmounted filesystem with xfs_repair",
-        Filesystem::Btrfs => {
-            "scrub it, and restore what is lost (btrfs check --repair is a last resort)"
-        }
+/// What a run found that is CLEAN: nothing, or what its checker does not count as an error.
+pub(crate) fn found_in_clean_run(run: &Run) -> String {
+    if run.no_error_found && !run.problems.is_empty() {
+        format!("no error, only {}", rebuilt_bookkeeping(run))
+    } else {
+        "nothing".to_owned()
+    }
+}
+
+/// `2 lines about bookkeeping that the kernel rebuilds`
+pub(crate) fn rebuilt_bookkeeping(run: &Run) -> String {
+    match run.problems.len() as u64 + run.more_problems {
+        1 => "one line about bookkeeping that the kernel rebuilds".to_owned(),
+        count => format!("{count} lines about bookkeeping that the kernel rebuilds"),
+    }
+}
+
+/// What follows from what was found in data that did not change.
+pub(crate) fn conclusion(
+    found: &str,
+    filesystem: Filesystem,
+    device: &str,
+    verdict: CheckVerdict,
+) -> String {
+    match verdict {
+        CheckVerdict::Suspected => format!(
+            "{found}. Nothing is lost: each of these blocks has a good copy. Start a scrub, which rewrites the damaged copies (btrfs scrub start -B MOUNT), and look at the drive below."
+        ),
+        CheckVerdict::Inconclusive => format!(
+            "{found}, and its closing line says that it found no error. Nothing has to be repaired for it; a newer version of the checker may say more."
+        ),
+        _ => format!(
+            "{found}. Back up what can still be read, then {}.",
+            repair::sequence(filesystem, device)
+        ),
     }
 }
 

@@ -47,6 +47,7 @@ pub(crate) fn run(mode: Mode, result: RunResult, flaws: &[(&str, Weight)]) -> Ru
         checker_error: None,
         problems: flaws.iter().map(flaw).collect(),
         more_problems: 0,
+        no_error_found: false,
         pending_replay: None,
         bytes_read: 0,
         peak_memory: 0,
@@ -80,6 +81,7 @@ fn at(second: i64, run: Run) -> Run {
 fn situation(filesystem: Filesystem, mode: Mode, terms: &CheckTerms) -> DecisionInput<'_> {
     DecisionInput {
         filesystem,
+        device: "/dev/sdb1",
         mode,
         terms,
         signals: &[],
@@ -335,7 +337,7 @@ fn reasons_are_sentences() {
         ("b", Weight::Bookkeeping),
         ("c", Weight::Transient),
     ];
-    insta::assert_snapshot!(one(verdict(decide_after(&situation(Ext4, Mode::Unmounted, &terms), &[run(Mode::Unmounted, RunResult::Findings, &flaws)]))), @r##"e2fsck found 3 flaws (1 damage, 1 bookkeeping, 1 also seen on healthy mounted filesystems), the worst of them "Inode 7: a" while nothing could change (unmounted). Back up what can still be read, then repair the unmounted filesystem with e2fsck -f."##);
+    insta::assert_snapshot!(one(verdict(decide_after(&situation(Ext4, Mode::Unmounted, &terms), &[run(Mode::Unmounted, RunResult::Findings, &flaws)]))), @r##"e2fsck found 3 flaws (1 damage, 1 bookkeeping, 1 also seen on healthy mounted filesystems), the worst of them "Inode 7: a" while nothing could change (unmounted). Back up what can still be read, then repair it: mount and unmount /dev/sdb1 once, which replays its journal; `e2fsck -fn /dev/sdb1` shows what would be changed; `e2fsck -f /dev/sdb1` repairs it; mount it again, which shows the repair to diskvitals."##);
     insta::assert_snapshot!(one(verdict(decide_after(&situation(Xfs, Mode::Live, &terms), &[bad(Mode::Live)]))), @r##"xfs_repair found one flaw (1 damage): "Inode 7: inode-checksum", which proves nothing while an XFS is mounted and written. To know, allow a frozen run (--freeze, if the policy permits it), or unmount the filesystem and check it."##);
     insta::assert_snapshot!(one(verdict(decide_after(&situation(Ext4, Mode::Unmounted, &terms), &[failed(Mode::Unmounted), failed(Mode::Unmounted)]))), @r##"None of 2 runs could do its work: e2fsck was ended by signal 11 (SIGSEGV). This says nothing of the filesystem."##);
     insta::assert_snapshot!(one(verdict(decide_after(&situation(Ext4, Mode::Live, &terms), &[bad(Mode::Live), bad(Mode::Live), bad(Mode::Live)]))), @r##"All of 3 live runs of e2fsck show one flaw (1 damage): "Inode 7: inode-checksum". To know, allow a frozen run (--freeze, if the policy permits it), or unmount the filesystem and check it."##);

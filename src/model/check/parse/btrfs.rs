@@ -1,16 +1,26 @@
 //! Output of `btrfs check --readonly` (btrfs-progs, check/). Lines of standard error may come
 //! before or after all of standard output.
 
-use crate::model::check::Weight::{Bookkeeping, Damage, Transient};
+use std::collections::BTreeMap;
+
+use crate::model::check::Problem;
+use crate::model::check::Weight::{Bookkeeping, Damage, DamagedCopy, Transient, Unknown};
 use crate::model::check::parse::line_template::{LineTemplate, ProblemRule, rule, template};
 use crate::model::check::parse::problem_collector::ProblemCollector;
 
-const RULES: [ProblemRule; 15] = [
-    rule("checksum verify failed on N", "checksum", Bookkeeping, 1),
-    rule("parent transid verify failed on N", "transid", Damage, 1),
-    rule("Csum didn't match", "checksum-no-good-copy", Damage, 0),
-    rule("csum didn't match", "checksum-no-good-copy", Damage, 0),
+/// Lines of btrfs-progs 5.10 to 6.17. The first rule that matches counts. Every other line is
+/// `Unknown`: what it means is not known.
+const RULES: [ProblemRule; 35] = [
+    // One copy of a block: another one may be good (read_tree_block(), kernel-shared/disk-io.c).
+    rule(CHECKSUM, "checksum", DamagedCopy, 1),
+    rule(TRANSID, "transid", DamagedCopy, 1),
+    rule("mirror N bytenr N csum", "data-checksum", DamagedCopy, 2),
+    // read_tree_block() prints these when all copies failed.
+    rule("sum didn't match", NO_GOOD_COPY, Damage, 0),
+    rule("Ignoring transid failure", NO_GOOD_TRANSID, Damage, 0),
     rule("bad tree block N", "tree-block", Damage, 1),
+    rule("corrupt leaf", "tree-block", Damage, 2),
+    rule("corrupt node", "tree-block", Damage, 2),
     rule("ref mismatch on [N N]", "extent-references", Damage, 2),
     rule(
         "backpointer mismatch on [N N]",
@@ -21,8 +31,24 @@ const RULES: [ProblemRule; 15] = [
     rule("owner ref check failed [N N]", "extent-owner", Damage, 2),
     rule("bytenr mimsmatch", "extent-start", Damage, 2),
     rule("referencer count mismatch", "extent-referencer", Damage, 2),
-    rule("root N inode N errors N", "inode", Damage, 2),
+    rule(
+        "has no backref item in extent tree",
+        "extent-backref",
+        Damage,
+        2,
+    ),
+    rule("has no tree block found", "extent-backref", Damage, 2),
+    rule(
+        "incorrect global backref count",
+        "extent-backref-count",
+        Damage,
+        1,
+    ),
+    rule("type mismatch with chunk", "extent-type", Damage, 2),
+    rule("root N inode N errors ", INODE, Damage, 2),
     rule("unresolved ref dir N", "directory-entry", Damage, 2),
+    rule("unresolved ref root N", "root-reference", Damage, 2),
+    rule("root dir N not found", "root-directory", Damage, 2),
     rule(
         "block device size is smaller than total_bytes",
         "device-too-small",
@@ -30,13 +56,68 @@ const RULES: [ProblemRule; 15] = [
         0,
     ),
     rule(
+        "overlap with previous dev extent",
+        "device-extent",
+        Damage,
+        2,
+    ),
+    rule("is beyond device boundary", "device-extent", Damage, 2),
+    // Totals.
+    rule(
         "super bytes used N mismatches actual used N",
         "bytes-used",
         Bookkeeping,
         0,
     ),
-    // Of the free space tree, which the kernel derives from the extents and can rebuild.
+    rule(
+        "used N but extent items used N",
+        "block-group-used",
+        Bookkeeping,
+        2,
+    ),
+    rule("has incorrect used bytes", "device-used", Bookkeeping, 1),
+    rule("device size detected", "device-size", Bookkeeping, 0),
+    // Checksums that belong to no data: nothing reads them.
+    rule(
+        "there are no extents for csum range N-N",
+        "checksum-without-extent",
+        Bookkeeping,
+        2,
+    ),
+    rule(
+        "csum exists for N-N but there is no extent record",
+        "checksum-without-extent",
+        Bookkeeping,
+        2,
+    ),
+    // Quota counters: the kernel counts them again (btrfs quota rescan).
+    rule("Counts for qgroup id: N", "quota-count", Bookkeeping, 2),
+    rule(
+        "Qgroup are marked as inconsistent",
+        "quota-count",
+        Bookkeeping,
+        0,
+    ),
+    // The free space cache and tree: the kernel derives them from the extents and rebuilds them.
     rule(ORPHANED_FREE_SPACE, "free-space-orphan", Bookkeeping, 2),
+    rule("free space", "free-space", Bookkeeping, 1),
+    rule("space cache generation", "free-space", Bookkeeping, 1),
+];
+
+const CHECKSUM: &str = "checksum verify failed on N";
+const TRANSID: &str = "parent transid verify failed on N";
+const NO_GOOD_COPY: &str = "checksum-no-good-copy";
+const NO_GOOD_TRANSID: &str = "transid-no-good-copy";
+const INODE: &str = "inode";
+
+/// What print_inode_error() (check/main.c) says of sizes and counts of an inode. Its data is whole.
+const INODE_COUNTS: [&str; 6] = [
+    "nbytes wrong",
+    "dir isize wrong",
+    "link count wrong",
+    "file extent discount",
+    "odd csum item",
+    "some csum missing",
 ];
 
 /// An entry of the free space tree that belongs to no block group (check_free_space_tree(),
@@ -50,18 +131,45 @@ const ORPHANED_FREE_SPACE: &str = "Space key logical N length N has no correspon
 const TEMPORARY_CHUNKS: std::ops::RangeInclusive<u64> = (1 << 20)..=(21 << 20);
 
 /// These kinds prove that a block is damaged, even if the checker could not continue.
-const PROOF_OF_DAMAGE: [&str; 3] = ["checksum-no-good-copy", "transid", "tree-block"];
+const PROOF_OF_DAMAGE: [&str; 4] = [NO_GOOD_COPY, NO_GOOD_TRANSID, "transid", "tree-block"];
 
-const BOILERPLATE: [&str; 8] = [
+/// Maximum number of blocks whose damaged copies wait for the end of the output.
+const MAX_COPIES: usize = 10_000;
+
+const BOILERPLATE: [&str; 5] = [
     "Opening filesystem to check...",
     "WARNING: filesystem mounted, continuing because of --force",
-    "ERROR: errors found in extent allocation tree or chunk allocation",
-    "ERROR: errors found in fs roots",
-    "ERROR: errors found in csum tree",
-    "ERROR: errors found in root refs",
-    "Ignoring transid failure",
     "cache and super generation don't match, space cache will be invalidated",
+    // After a warning about the size of a device.
+    "recommended to use 'btrfs rescue fix-device-size' to fix it",
+    "No device size related problem found",
 ];
+
+/// Lines that begin so say nothing about the filesystem's structures.
+const BOILERPLATE_BEGINNINGS: [&str; 9] = [
+    "Checking filesystem on ",
+    "UUID: ",
+    "using SB copy ",
+    "WARNING: unable to open devid ",
+    // A missing member: the layers above report it.
+    "warning, device ",
+    // The counts of a quota group, after the line that reports it.
+    "our:",
+    "disk:",
+    "diff:",
+    "Rescan hasn't been initialized",
+];
+
+/// A tree that is needed cannot be read. "Couldn't find free space inode" is about the cache.
+const OPENING_FAILED: [&str; 4] = [
+    "Couldn't read ",
+    "Couldn't setup ",
+    "Couldn't open ",
+    "Couldn't map ",
+];
+
+/// `ERROR: errors found in fs roots`: the end of a phase.
+const PHASE_FAILED: &str = "ERROR: errors found in ";
 
 /// Statistics at the end, each with a number.
 const STATISTICS: [&str; 9] = [
@@ -86,6 +194,10 @@ pub(crate) struct State {
     phase_failed: bool,
     /// Entries that mkfs.btrfs left in the free space tree: they count as errors.
     mkfs_leftovers: bool,
+    /// Blocks of which a copy was damaged, by address. Only a later line shows that no copy is good.
+    copies: BTreeMap<String, Problem>,
+    /// The address in the last line about a copy.
+    last_copy: Option<String>,
 }
 
 impl State {
@@ -99,14 +211,17 @@ impl State {
         if STATISTICS.contains(&shape.text.as_str()) {
             found.end_problem();
             found.complete |= line.starts_with("found ");
+            found.no_error_found |= line.ends_with(" no error found");
             self.errors_found |= line.ends_with("error(s) found");
             return;
         }
+        self.phase_failed |= line.starts_with(PHASE_FAILED);
         if BOILERPLATE.contains(&line)
-            || line.starts_with("Checking filesystem on ")
-            || line.starts_with("UUID: ")
+            || line.starts_with(PHASE_FAILED)
+            || BOILERPLATE_BEGINNINGS
+                .iter()
+                .any(|begin| line.starts_with(begin))
         {
-            self.phase_failed |= line.starts_with("ERROR: errors found");
             return found.end_problem();
         }
         let refused = [
@@ -127,7 +242,7 @@ impl State {
         // btrfs also reports a bad checksum as EIO: only the end shows whether the device failed.
         let opening = line.starts_with("ERROR: could not setup ")
             || line.starts_with("ERROR: cannot open file system")
-            || line.starts_with("Couldn't ");
+            || OPENING_FAILED.iter().any(|begin| line.starts_with(begin));
         if opening || line.starts_with("ERROR: ") && line.contains("Input/output error") {
             found.end_problem();
             self.aborted.get_or_insert_with(|| line.to_owned());
@@ -138,12 +253,52 @@ impl State {
         }
         let is_leftover = is_mkfs_leftover(&shape);
         self.mkfs_leftovers |= is_leftover;
-        let (kind, ids, weight) = shape.classify(&RULES, Damage);
-        let weight = if is_leftover { Transient } else { weight };
+        let (kind, mut ids, weight) = shape.classify(&RULES, Unknown);
+        let weight = match kind.as_str() {
+            _ if is_leftover => Transient,
+            INODE if only_counts_are_wrong(line) => Bookkeeping,
+            NO_GOOD_COPY | NO_GOOD_TRANSID => {
+                // These lines follow those about the copies, and do not name the block.
+                ids.extend(self.last_copy.take());
+                weight
+            }
+            _ => weight,
+        };
+        if weight == Damage
+            && let Some(block) = ids.first()
+        {
+            self.copies.remove(block);
+        }
+        if weight == DamagedCopy && self.copies.len() < MAX_COPIES {
+            return self.add_copy(kind, ids, line, found);
+        }
         found.begin_problem(kind, ids, weight, line);
     }
 
+    fn add_copy(
+        &mut self,
+        kind: String,
+        ids: Vec<String>,
+        line: &str,
+        found: &mut ProblemCollector,
+    ) {
+        found.end_problem();
+        let Some(block) = ids.last().cloned() else {
+            return;
+        };
+        self.last_copy = Some(block.clone());
+        let problem = Problem::new(kind, ids, DamagedCopy, line);
+        self.copies.entry(block).or_insert(problem);
+    }
+
     pub(crate) fn finish(self, found: &mut ProblemCollector) {
+        for mut problem in self.copies.into_values() {
+            // A checker that could not open the filesystem for it had no better copy.
+            if self.aborted.is_some() && !found.complete && problem.kind == "transid" {
+                problem.weight = Damage;
+            }
+            found.add(problem);
+        }
         match self.aborted {
             Some(_) if found.failure.is_none() && found.has_kind(&PROOF_OF_DAMAGE) => {
                 found.complete = true
@@ -151,14 +306,22 @@ impl State {
             Some(words) => found.set_failure(&words),
             None => {}
         }
-        // The parser did not recognize the output, but the checker reports errors.
+        // The checker counts errors, and the parser recognized no line about one. A damaged copy
+        // beside a good one is none.
         let unexplained = self.phase_failed || self.errors_found && !self.mkfs_leftovers;
-        if unexplained && !found.any_above(Transient) {
-            found.begin_problem("errors-found", Vec::new(), Damage, "error(s) found");
+        if unexplained && !found.has_weight(&[Bookkeeping, Unknown, Damage]) {
+            found.begin_problem("errors-found", Vec::new(), Unknown, "error(s) found");
             found.end_problem();
         }
         found.only_harmless_errors = self.mkfs_leftovers && !found.any_above(Transient);
+        found.no_error_found &= !self.errors_found && !self.phase_failed;
     }
+}
+
+/// `root 5 inode 257 errors 400, nbytes wrong`
+fn only_counts_are_wrong(line: &str) -> bool {
+    let mut words = line.split(", ").skip(1).peekable();
+    words.peek().is_some() && words.all(|word| INODE_COUNTS.contains(&word.trim()))
 }
 
 fn is_mkfs_leftover(line: &LineTemplate) -> bool {

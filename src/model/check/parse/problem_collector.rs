@@ -23,6 +23,8 @@ pub(crate) struct ProblemCollector {
     pub failure: Option<String>,
     pub complete: bool,
     pub only_harmless_errors: bool,
+    pub no_error_found: bool,
+    crash: Option<String>,
 }
 
 impl ProblemCollector {
@@ -35,12 +37,7 @@ impl ProblemCollector {
         text: &str,
     ) {
         self.end_problem();
-        self.open = Some(Problem {
-            kind: kind.into(),
-            ids,
-            weight,
-            text: line_template::truncate(text.trim(), MAX_TEXT_BYTES).to_owned(),
-        });
+        self.open = Some(Problem::new(kind, ids, weight, text));
     }
 
     /// Adds a line to the open problem. False: none is open.
@@ -96,6 +93,14 @@ impl ProblemCollector {
         });
     }
 
+    /// The checker crashed: it ends here, whatever it printed before.
+    pub(crate) fn set_crash(&mut self, words: &str) {
+        self.end_problem();
+        self.crash.get_or_insert_with(|| {
+            line_template::truncate(words.trim(), MAX_TEXT_BYTES).to_owned()
+        });
+    }
+
     pub(crate) fn set_pending_replay(&mut self, words: &str) {
         self.end_problem();
         self.pending_replay.get_or_insert_with(|| {
@@ -114,6 +119,12 @@ impl ProblemCollector {
             .any(|problem| kinds.contains(&problem.kind.as_str()))
     }
 
+    pub(crate) fn has_weight(&self, weights: &[Weight]) -> bool {
+        self.problems
+            .iter()
+            .any(|problem| weights.contains(&problem.weight))
+    }
+
     pub(crate) fn any_above(&self, weight: Weight) -> bool {
         self.problems
             .first()
@@ -121,6 +132,14 @@ impl ProblemCollector {
     }
 
     pub(crate) fn into_output(self) -> ParsedOutput {
+        // A checker that crashed proves nothing, neither by what it printed nor by what it did not.
+        if self.crash.is_some() {
+            return ParsedOutput {
+                failure: self.failure,
+                crash: self.crash,
+                ..ParsedOutput::default()
+            };
+        }
         ParsedOutput {
             problems: self.problems,
             more_problems: self.omitted,
@@ -128,6 +147,8 @@ impl ProblemCollector {
             failure: self.failure,
             complete: self.complete,
             only_harmless_errors: self.only_harmless_errors,
+            no_error_found: self.no_error_found,
+            crash: None,
         }
     }
 }

@@ -65,6 +65,7 @@ pub(crate) fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run
         failure_reason: String::new(),
         problems: flaws,
         more_problems: 0,
+        no_error_found: false,
         pending_replay: None,
         bytes_read: 4096,
         peak_memory: 0,

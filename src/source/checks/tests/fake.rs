@@ -309,6 +309,7 @@ fn run(mode: Mode, duration: Duration, end: Termination) -> Run {
         checker_error: None,
         problems: Vec::new(),
         more_problems: 0,
+        no_error_found: false,
         pending_replay: None,
         bytes_read: 0,
         peak_memory: 0,

@@ -110,7 +110,7 @@ proptest! {
         let one = run(mode, RunResult::Failed, if found { &BAD } else { &[] });
         let runs = vec![&one; count];
         for filesystem in [Ext4, Xfs, Btrfs] {
-            prop_assert_eq!(conclude(filesystem, mode, &runs, Duration::from_secs(60)).verdict, CheckVerdict::Failed);
+            prop_assert_eq!(conclude(filesystem, "/dev/sdb1", mode, &runs, Duration::from_secs(60)).verdict, CheckVerdict::Failed);
         }
     }
 
@@ -118,7 +118,7 @@ proptest! {
     fn live_runs_alone_never_give_corrupted(runs in proptest::collection::vec(any_run(), 0..8)) {
         let runs: Vec<&Run> = runs.iter().collect();
         for filesystem in [Ext4, Xfs, Btrfs] {
-            let verdict = conclude(filesystem, Mode::Live, &runs, Duration::from_secs(60)).verdict;
+            let verdict = conclude(filesystem, "/dev/sdb1", Mode::Live, &runs, Duration::from_secs(60)).verdict;
             prop_assert!(verdict != CheckVerdict::Corrupted);
             prop_assert!(verdict != CheckVerdict::Suspected || filesystem != Xfs);
         }
@@ -131,6 +131,6 @@ proptest! {
         let terms = terms(false);
         let one = Run { mode: Mode::Unmounted, ..one };
         let Decision::Done(outcome) = decide(&situation(filesystem, Mode::Unmounted, &terms), &[&one], Timestamp::UNIX_EPOCH) else { panic!() };
-        prop_assert_eq!(conclude(filesystem, Mode::Unmounted, &[&one], Duration::ZERO), outcome);
+        prop_assert_eq!(conclude(filesystem, "/dev/sdb1", Mode::Unmounted, &[&one], Duration::ZERO), outcome);
     }
 }
