@@ -21,6 +21,13 @@ const XFS: Claim = Claim {
     pv: "pvc-x",
     pod: "0e000000-0000-4000-8000-000000000002",
 };
+const BTRFS: Claim = Claim {
+    driver: "btrfs.csi.example.com",
+    handle: "vol-b",
+    pv: "pvc-b",
+    pod: "0e000000-0000-4000-8000-000000000003",
+};
+const BTRFS_ID: &str = "csi:btrfs.csi.example.com/vol-b";
 const EXT4_ID: &str = "csi:ext4.csi.example.com/vol-e";
 const XFS_ID: &str = "csi:xfs.csi.example.com/data/vol_x20x";
 
@@ -411,5 +418,77 @@ async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_und
     assert_eq!(returned.first_seen, drive.first_seen);
     assert_ne!(client.drive_named(disk.name()).await.id, drive.id);
     monitor.finish().await;
+    daemon.stop().await;
+}
+
+/// Writes files of random content until nothing fits: how many, and the error.
+fn fill(folder: &std::path::Path, bytes: usize, most: usize) -> usize {
+    std::fs::create_dir(folder).expect("the folder");
+    let content: Vec<u8> = (0..bytes).map(|at| (at * 7919 >> 3) as u8).collect();
+    for made in 0..most {
+        if let Err(error) = std::fs::write(folder.join(made.to_string()), &content) {
+            assert_eq!(error.raw_os_error(), Some(nix::libc::ENOSPC), "{error}");
+            return made;
+        }
+    }
+    panic!("{most} files of {bytes} bytes fit");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_btrfs_whose_metadata_is_full_is_bad_while_statfs_shows_space() {
+    let testbed = Testbed::new();
+    let disk = testbed.attach(&testbed.image("m.img", 1500 << 20));
+    run("/usr/sbin/mkfs.btrfs", &[&"-q", &"-f", &disk.device]);
+    let (_, at) = testbed.stage_and_publish(&disk, "btrfs", "", &BTRFS);
+    let daemon = Daemon::start(&testbed).await;
+    daemon.client.normal(BTRFS_ID).await;
+
+    // All space becomes data chunks; half of it is free again; the rest of the metadata is filled.
+    let made = fill(&at.join("large"), 2_000_000, 900);
+    run("/usr/bin/sync", &[&"-f", &at]);
+    for number in (0..made).step_by(2) {
+        std::fs::remove_file(at.join(format!("large/{number}"))).expect("deletes");
+    }
+    run("/usr/bin/sync", &[&"-f", &at]);
+    fill(&at.join("small"), 1900, 400_000);
+    run("/usr/bin/sync", &[&"-f", &at]);
+
+    let space = statvfs(&at);
+    assert!(space.blocks_available() * 3 > space.blocks(), "{space:?}");
+    let found = daemon.client.raised(BTRFS_ID, "OutOfSpace", SOON).await;
+    assert_eq!(found.severity(), Severity::Bad, "{found:#?}");
+    assert!(found.message.contains("left for metadata"), "{found:#?}");
+
+    std::fs::remove_dir_all(at.join("small")).expect("deletes");
+    run("/usr/bin/sync", &[&"-f", &at]);
+    daemon.client.cleared(&found.id, SOON).await;
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_btrfs_mirror_of_a_small_and_a_large_device_is_full_when_the_small_one_is() {
+    let testbed = Testbed::new();
+    let small = testbed.attach(&testbed.image("small.img", 512 << 20));
+    let large = testbed.attach(&testbed.image("large.img", 2 << 30));
+    run(
+        "/usr/sbin/mkfs.btrfs",
+        &[
+            &"-q",
+            &"-f",
+            &"-d",
+            &"raid1",
+            &"-m",
+            &"raid1",
+            &small.device,
+            &large.device,
+        ],
+    );
+    let (_, at) = testbed.stage_and_publish(&small, "btrfs", "", &BTRFS);
+    let daemon = Daemon::start(&testbed).await;
+    daemon.client.normal(BTRFS_ID).await;
+    fill(&at.join("large"), 2_000_000, 900);
+    run("/usr/bin/sync", &[&"-f", &at]);
+    let found = daemon.client.raised(BTRFS_ID, "OutOfSpace", SOON).await;
+    assert_eq!(found.severity(), Severity::Bad, "{found:#?}");
     daemon.stop().await;
 }

@@ -8,6 +8,7 @@ pub mod advice;
 pub(crate) mod assess;
 pub(crate) mod backoff;
 pub mod block;
+pub mod btrfs_space;
 pub mod cause;
 pub(crate) mod causes;
 pub mod check;

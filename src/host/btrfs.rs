@@ -1,23 +1,30 @@
-//! The member devices of a mounted btrfs, from the ioctls BTRFS_IOC_FS_INFO and BTRFS_IOC_DEV_INFO
-//! (include/uapi/linux/btrfs.h).
+//! The member devices and the space of a mounted btrfs, from the ioctls BTRFS_IOC_FS_INFO,
+//! BTRFS_IOC_DEV_INFO and BTRFS_IOC_SPACE_INFO (include/uapi/linux/btrfs.h), and its directory in
+//! /sys/fs/btrfs.
 //!
-//! In: the path of a mount. Out: the UUID of the filesystem; the id of each member, and the path by
-//! which the kernel opened it.
+//! In: a mount. Out: the UUID of the filesystem; the id of each member, and the path by which the
+//! kernel opened it; its block groups, and the space of each member.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 
 use crate::host::sys;
+use crate::model::btrfs_space::{BlockGroups, BtrfsSpace, DeviceSpace, GLOBAL_RESERVE, Withheld};
 use crate::model::path::HostPath;
 
 /// Ids are never reused: after many replacements they are high, and most lower ids are unused.
 const MAX_DEVICE_ID: u64 = 4096;
 /// Offsets in struct btrfs_ioctl_fs_info_args and struct btrfs_ioctl_dev_info_args.
 const FSID: usize = 16;
+const NODE_BYTES: usize = 32;
+const ALLOCATED: usize = 24;
+const SIZE: usize = 32;
 const PATH: usize = 3072;
+/// More than there are kinds of block groups with each profile.
+const MAX_GROUPS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Members {
@@ -65,7 +72,6 @@ pub(crate) fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
         path: path.clone(),
         source,
     };
-    let is = |error: &io::Error, errno: Errno| error.raw_os_error() == Some(errno as i32);
     let info = match sys::btrfs_fs_info(directory.as_fd()) {
         Ok(info) => info,
         Err(error) if is(&error, Errno::ENOTTY) => return Ok(None),
@@ -83,10 +89,101 @@ pub(crate) fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
     Ok(Some(Members { uuid, devices }))
 }
 
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno as i32)
+}
+
+/// The space of the btrfs of `directory`.
+pub(crate) fn space(directory: BorrowedFd<'_>) -> io::Result<BtrfsSpace> {
+    let info = sys::btrfs_fs_info(directory)?;
+    let (highest, uuid) = filesystem(&info);
+    let sysfs = format!("/sys/fs/btrfs/{uuid}");
+    let mut devices = Vec::new();
+    for id in 1..=highest.min(MAX_DEVICE_ID) {
+        match sys::btrfs_dev_info(directory, id) {
+            Ok(info) => devices.push(device_space(
+                &info,
+                number(&sysfs, &format!("devinfo/{id}/writeable")),
+            )),
+            Err(error) if is(&error, Errno::ENODEV) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut buffer = [0; sys::BTRFS_SPACE_HEADER + MAX_GROUPS * sys::BTRFS_SPACE_SLOT];
+    sys::btrfs_space_info(directory, &mut buffer)?;
+    let (groups, reserve) = block_groups(&buffer);
+    let is_mixed = std::fs::exists(format!("{sysfs}/allocation/mixed")).unwrap_or(false);
+    let withheld = |kind: &str| {
+        let of = |name: &str| number(&sysfs, &format!("allocation/{kind}/{name}")).unwrap_or(0);
+        Withheld {
+            pinned: of("bytes_pinned"),
+            read_only: of("bytes_readonly").saturating_add(of("bytes_zone_unusable")),
+        }
+    };
+    let operation = std::fs::read_to_string(format!("{sysfs}/exclusive_operation"));
+    Ok(BtrfsSpace {
+        groups,
+        devices,
+        reserve,
+        data: withheld(if is_mixed { "mixed" } else { "data" }),
+        metadata: withheld(if is_mixed { "mixed" } else { "metadata" }),
+        node_bytes: u32_at(&info, NODE_BYTES).into(),
+        balancing: operation.is_ok_and(|operation| operation.trim() == "balance"),
+    })
+}
+
+/// An attribute that holds a number; None if this kernel does not have it. Its value is in the
+/// kernel's memory.
+fn number(sysfs: &str, name: &str) -> Option<u64> {
+    std::fs::read_to_string(format!("{sysfs}/{name}"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+fn device_space(info: &[u8; sys::BTRFS_DEV_INFO], writeable: Option<u64>) -> DeviceSpace {
+    DeviceSpace {
+        size: u64_at(info, SIZE),
+        allocated: u64_at(info, ALLOCATED),
+        // devinfo/ID/writeable: since Linux 5.6.
+        writable: writeable.map_or_else(|| device(info).is_some(), |flag| flag == 1),
+    }
+}
+
+/// The block groups, and the unused part of the global reserve.
+fn block_groups(buffer: &[u8]) -> (Vec<BlockGroups>, u64) {
+    let count = usize::try_from(u64_at(buffer, 8))
+        .unwrap_or(0)
+        .min(MAX_GROUPS);
+    let slots = (0..count).map(|slot| sys::BTRFS_SPACE_HEADER + slot * sys::BTRFS_SPACE_SLOT);
+    let all = slots.map(|at| BlockGroups {
+        flags: u64_at(buffer, at),
+        total: u64_at(buffer, at + 8),
+        used: u64_at(buffer, at + 16),
+    });
+    let (reserves, groups): (Vec<_>, Vec<_>) =
+        all.partition(|groups| groups.flags & GLOBAL_RESERVE != 0);
+    let unused = reserves
+        .iter()
+        .map(|reserve| reserve.total.saturating_sub(reserve.used));
+    (groups, unused.sum())
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_ne_bytes(number)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_ne_bytes(number)
+}
+
 /// The highest id of a member, and the hyphenated UUID.
 fn filesystem(info: &[u8; sys::BTRFS_FS_INFO]) -> (u64, String) {
-    let mut highest = [0; 8];
-    highest.copy_from_slice(&info[..8]);
     let hex = |range: std::ops::Range<usize>| {
         info[FSID..][range]
             .iter()
@@ -94,7 +191,7 @@ fn filesystem(info: &[u8; sys::BTRFS_FS_INFO]) -> (u64, String) {
             .collect::<String>()
     };
     (
-        u64::from_ne_bytes(highest),
+        u64_at(info, 0),
         [hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)].join("-"),
     )
 }
@@ -127,5 +224,32 @@ mod tests {
         assert_eq!(device(&info), None, "missing");
         info[PATH..PATH + 8].copy_from_slice(b"/dev/sdb");
         assert_eq!(device(&info), Some("/dev/sdb".into()));
+        info[24..32].copy_from_slice(&7_u64.to_ne_bytes());
+        info[32..40].copy_from_slice(&9_u64.to_ne_bytes());
+        for (writeable, writable) in [(None, true), (Some(1), true), (Some(0), false)] {
+            let expected = DeviceSpace {
+                size: 9,
+                allocated: 7,
+                writable,
+            };
+            assert_eq!(device_space(&info, writeable), expected);
+        }
+        info[PATH] = 0;
+        assert!(!device_space(&info, None).writable, "missing");
+    }
+
+    #[test]
+    fn the_reserve_is_no_block_group() {
+        let mut buffer = vec![0; 16 + 64 * 24];
+        let numbers = [64, 2, 0x24, 100, 60, GLOBAL_RESERVE, 16, 5];
+        for (at, number) in numbers.into_iter().enumerate() {
+            buffer[at * 8..at * 8 + 8].copy_from_slice(&u64::to_ne_bytes(number));
+        }
+        let groups = BlockGroups {
+            flags: 0x24,
+            total: 100,
+            used: 60,
+        };
+        assert_eq!(block_groups(&buffer), (vec![groups], 11));
     }
 }

@@ -8,6 +8,9 @@ pub(crate) const XFS_GEOMETRY: usize = 256;
 /// sizeof(struct btrfs_ioctl_fs_info_args), sizeof(struct btrfs_ioctl_dev_info_args).
 pub(crate) const BTRFS_FS_INFO: usize = 1024;
 pub(crate) const BTRFS_DEV_INFO: usize = 4096;
+/// struct btrfs_ioctl_space_args without its results, and one result.
+pub(crate) const BTRFS_SPACE_HEADER: usize = 16;
+pub(crate) const BTRFS_SPACE_SLOT: usize = 24;
 /// sizeof(struct xfs_ag_geometry); then of struct xfs_bulk_ireq and struct xfs_bulkstat: one header
 /// and any number of results form a struct xfs_bulkstat_req (fs/xfs/libxfs/xfs_fs.h).
 pub(crate) const XFS_AG_GEOMETRY: usize = 128;

@@ -26,6 +26,9 @@ mod raw {
     // BTRFS_IOC_FS_INFO and BTRFS_IOC_DEV_INFO of linux/btrfs.h.
     nix::ioctl_read!(btrfs_fs_info, 0x94, 31, [u8; super::BTRFS_FS_INFO]);
     nix::ioctl_readwrite!(btrfs_dev_info, 0x94, 30, [u8; super::BTRFS_DEV_INFO]);
+    // BTRFS_IOC_SPACE_INFO of linux/btrfs.h. The size in the request number is that of the header,
+    // struct btrfs_ioctl_space_args; the results follow it.
+    nix::ioctl_readwrite!(btrfs_space_info, 0x94, 20, [u8; super::BTRFS_SPACE_HEADER]);
     // NVME_IOCTL_ADMIN_CMD of linux/nvme_ioctl.h: _IOWR('N', 0x41, struct nvme_admin_cmd).
     nix::ioctl_readwrite!(nvme_admin, b'N', 0x41, super::NvmeAdmin);
     // XFS_IOC_AG_GEOMETRY: _IOWR('X', 61, struct xfs_ag_geometry), since 5.2. XFS_IOC_BULKSTAT:
@@ -137,6 +140,21 @@ pub(crate) fn btrfs_dev_info(
     // SAFETY: as for `xfs_geometry`; the kernel reads the id and a UUID of zeros (any UUID).
     unsafe { raw::btrfs_dev_info(directory.as_raw_fd(), &raw mut info) }?;
     Ok(info)
+}
+
+/// BTRFS_IOC_SPACE_INFO. `buffer` starts with a struct btrfs_ioctl_space_args; its space_slots is
+/// set here to the number of results that fit after it, so the kernel writes within the buffer.
+pub(crate) fn btrfs_space_info(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
+    let room = buffer
+        .len()
+        .checked_sub(BTRFS_SPACE_HEADER)
+        .ok_or(io::ErrorKind::InvalidInput)?;
+    let slots = (room / BTRFS_SPACE_SLOT) as u64;
+    buffer[..8].copy_from_slice(&slots.to_ne_bytes());
+    // SAFETY: the kernel writes the header and at most `slots` results after it (fs/btrfs/ioctl.c,
+    // btrfs_ioctl_space_info()), which is the length of `buffer`, borrowed mutably for the call.
+    unsafe { raw::btrfs_space_info(directory.as_raw_fd(), buffer.as_mut_ptr().cast()) }?;
+    Ok(())
 }
 
 /// XFS_IOC_AG_GEOMETRY of the allocation group `number`. EINVAL beyond the last group.

@@ -405,6 +405,7 @@ pub(crate) fn healthy_probe(usage: Usage) -> MountProbe {
     MountProbe {
         statfs: Ok(usage),
         readdir: Ok(()),
+        btrfs: None,
     }
 }
 
@@ -417,6 +418,7 @@ pub(crate) fn failing_probe(errno: i32) -> MountProbe {
     MountProbe {
         statfs: Err(error("statfs")),
         readdir: Err(error("readdir")),
+        btrfs: None,
     }
 }
 

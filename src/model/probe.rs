@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::btrfs_space::BtrfsSpace;
 use crate::model::dev::DevNo;
 use crate::model::failure_domain::FailureDomains;
 use crate::model::path::HostPath;
@@ -25,6 +26,9 @@ pub struct Usage {
 pub struct MountProbe {
     pub statfs: Result<Usage, ProbeError>,
     pub readdir: Result<(), ProbeError>,
+    /// What a btrfs can still allocate, if it could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub btrfs: Option<Box<BtrfsSpace>>,
 }
 
 /// An error that the kernel returned to the probe. This is an observation (the volume answered with

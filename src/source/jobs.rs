@@ -37,8 +37,13 @@ pub enum Job {
     /// Read the kubelet's records and the names of the pod log folders.
     Kubelet { kubelet_root: HostPath },
     /// statfs and readdir of the mount `id` of the filesystem `dev` at `path`, in the host's mount
-    /// namespace.
-    ProbeMount { path: HostPath, id: u32, dev: DevNo },
+    /// namespace; for a btrfs, also what it can allocate.
+    ProbeMount {
+        path: HostPath,
+        id: u32,
+        dev: DevNo,
+        is_btrfs: bool,
+    },
     /// Read error counters.
     Counters { group: CounterGroup },
     /// Find the RAID controllers that hide their disks.

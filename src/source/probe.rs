@@ -348,6 +348,7 @@ async fn probe(context: &Context, target: ProbeTarget) -> Result<Probed, SourceE
         path: path.clone(),
         id,
         dev,
+        is_btrfs: target.filesystem == "btrfs",
     };
     let outcome = context
         .probe_workers

@@ -277,9 +277,13 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
             mount_probe::recorded_probe(root, path)
                 .map_or_else(failed_result, JobResult::ProbeMount)
         }
-        Job::ProbeMount { path, id, dev } if place == WorkerRole::HostMounts => {
-            mount_probe::probe(path, *id, *dev).map_or_else(failed_result, JobResult::ProbeMount)
-        }
+        Job::ProbeMount {
+            path,
+            id,
+            dev,
+            is_btrfs,
+        } if place == WorkerRole::HostMounts => mount_probe::probe(path, *id, *dev, *is_btrfs)
+            .map_or_else(failed_result, JobResult::ProbeMount),
         Job::Counters {
             group: CounterGroup::Xfs { .. } | CounterGroup::Btrfs { .. },
         } if root.is_recorded() => JobResult::Counters(counters::empty()),

@@ -45,6 +45,7 @@ fn probe(path: &str) -> Job {
         // A recorded tree answers by the path.
         id: 0,
         dev: DevNo::new(0, 0),
+        is_btrfs: false,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::model::assess::reason_rules::VolumeInput;
 use crate::model::assess::text::{
     BAD, SUSPECT, evidence, format_bytes, format_share, format_span, percent, raised, unknown,
 };
+use crate::model::btrfs_space::{self, Allocatable, BtrfsSpace, Room};
 use crate::model::facts::Facts;
 use crate::model::finding::{Evidence, Severity, Subject, Verdict, WitnessKind};
 use crate::model::observation::Observation;
@@ -19,12 +20,19 @@ use crate::model::space_history::Forecast;
 /// days. Source: statfs of any of its mounts. SUSPECT, degraded; BAD when nothing is left, until
 /// half of a limit is free. Clears above `clear_percent` or twice `raise_bytes`, and when twice
 /// `forecast` is left. Filesystems that are read-only or without a size are not judged.
+///
+/// btrfs: judged by what it can still allocate (`btrfs_space`), for data or for metadata, of which
+/// less is left. BAD while it has no space for metadata.
 pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
-    let (path, at, usage) = match newest_usage(input)? {
+    let measured = match newest_usage(input)? {
         Ok(measured) => measured,
         Err(verdict) => return Some(verdict),
     };
-    let (total, left) = (usage.total_bytes, usage.available_bytes);
+    let Measured {
+        path, at, usage, ..
+    } = measured;
+    let space = Space::of(&measured);
+    let (total, left) = (space.total, space.left);
     let share = percent(left, total)?;
     let policy = input.context.policy.space.for_volume(&input.known.facts);
     let enough = policy.raise_bytes.saturating_mul(2);
@@ -40,20 +48,27 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
         &policy,
     )
     .filter(|_| is_below(left, total, policy.forecast_percent));
-    if !full && soon.is_none() && (input.active.is_none() || over) {
+    if !full && !space.exhausted && soon.is_none() && (input.active.is_none() || over) {
         return Some(Verdict::Clear);
     }
     let half = half_of(total, policy.raise_percent).min(policy.raise_bytes / 2);
-    let bad = left == 0 || (input.active == Some(Severity::Bad) && left < half);
+    let bad = space.exhausted
+        || space.left_soon == 0
+        || (input.active == Some(Severity::Bad) && left < half);
     let share = format_share(left, share);
     let (left, total) = (format_bytes(left), format_bytes(total));
-    let mut message = format!("{left} of {total} ({share}) left at {path}");
+    let of_what = space.of_what;
+    let mut message = format!("{left} of {total} ({share}) left{of_what} at {path}");
+    if space.exhausted {
+        message += &space.exhausted_text(path);
+    }
     let mut clears = format!(
         "{} % or {} are available",
         policy.clear_percent,
         format_bytes(enough)
     );
     let mut proof = vec![statfs_evidence(path, at, usage)];
+    proof.extend(space.btrfs.map(|room| btrfs_evidence(path, at, &room)));
     if let Some(forecast) = soon {
         let days = format_span(forecast.span);
         let rate = format_bytes(forecast.per_day);
@@ -83,7 +98,9 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
 /// (`clear_inodes_percent`) as for bytes. Filesystems without a fixed number of inodes report 0 of
 /// 0 and are not judged.
 pub(crate) fn out_of_inodes(input: &VolumeInput) -> Option<Verdict> {
-    let (path, at, usage) = match newest_usage(input)? {
+    let Measured {
+        path, at, usage, ..
+    } = match newest_usage(input)? {
         Ok(measured) => measured,
         Err(verdict) => return Some(verdict),
     };
@@ -168,11 +185,98 @@ fn statfs_evidence(path: &HostPath, at: Timestamp, usage: &Usage) -> Evidence {
     evidence(WitnessKind::Probe, format!("statfs {path}"), at, text)
 }
 
-type MeasuredUsage<'a> = (&'a HostPath, Timestamp, &'a Usage);
+fn btrfs_evidence(path: &HostPath, at: Timestamp, room: &Allocatable) -> Evidence {
+    let kind = |name: &str, room: &Room| {
+        format!(
+            "{name}: used={} free={} pinned={} new_chunks={}",
+            room.used, room.free, room.pinned, room.new_chunks
+        )
+    };
+    let text = format!(
+        "{}; {}",
+        kind("data", &room.data),
+        kind("metadata", &room.metadata)
+    );
+    let source = format!("BTRFS_IOC_SPACE_INFO and BTRFS_IOC_DEV_INFO {path}");
+    evidence(WitnessKind::Probe, source, at, text)
+}
+
+/// The space that is judged: that of statfs, or what a btrfs can still allocate.
+struct Space {
+    total: u64,
+    left: u64,
+    /// With what the next commit of a btrfs frees.
+    left_soon: u64,
+    /// Of what it is the space, in the message.
+    of_what: &'static str,
+    /// A btrfs without space for metadata, whatever is left of the rest.
+    exhausted: bool,
+    btrfs: Option<Allocatable>,
+}
+
+impl Space {
+    /// Data and metadata of a btrfs are separate; the scarcer of them counts.
+    fn of(measured: &Measured<'_>) -> Space {
+        let usage = measured.usage;
+        let Some(room) = measured.btrfs.and_then(btrfs_space::allocatable) else {
+            return Space {
+                total: usage.total_bytes,
+                left: usage.available_bytes,
+                left_soon: usage.available_bytes,
+                of_what: "",
+                exhausted: false,
+                btrfs: None,
+            };
+        };
+        let share = |room: &Room| {
+            u128::from(room.left()) * u128::from(u32::MAX) / u128::from(room.total().max(1))
+        };
+        let is_metadata =
+            room.metadata_exhausted || !room.mixed && share(&room.metadata) < share(&room.data);
+        let (scarcer, of_what) = if is_metadata {
+            (room.metadata, " for metadata")
+        } else {
+            (room.data, "")
+        };
+        Space {
+            total: scarcer.total(),
+            left: scarcer.left(),
+            left_soon: scarcer.left().saturating_add(scarcer.pinned),
+            of_what,
+            exhausted: room.metadata_exhausted,
+            btrfs: Some(room),
+        }
+    }
+
+    fn exhausted_text(&self, path: &HostPath) -> String {
+        let data = self
+            .btrfs
+            .filter(|room| !room.mixed)
+            .map_or(0, |room| room.data.left());
+        let advice = if data > 0 {
+            format!(
+                ", although {} are free for data: \"btrfs balance start -dusage=50 {path}\" returns nearly empty data chunks, of which metadata chunks can be made",
+                format_bytes(data)
+            )
+        } else {
+            String::new()
+        };
+        format!(
+            ", and no device has space for another metadata chunk: nothing can be created{advice}"
+        )
+    }
+}
+
+struct Measured<'a> {
+    path: &'a HostPath,
+    at: Timestamp,
+    usage: &'a Usage,
+    btrfs: Option<&'a BtrfsSpace>,
+}
 
 /// The newest good statfs among the volume's mounts. `Err` is a verdict that needs no figures;
 /// `None`: nothing applies yet.
-fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<MeasuredUsage<'a>, Verdict>> {
+fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<Measured<'a>, Verdict>> {
     let (facts, volume) = (input.context.facts, &input.known.facts);
     if volume.block {
         return None;
@@ -187,7 +291,7 @@ fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<MeasuredUsage<'a>,
     let probes = mounts.filter_map(|mount| Some((&mount.path, facts.probes.get(&mount.path)?)));
     // All its mounts show the same filesystem. The newest figures count; while their mount cannot
     // be probed, older figures of another mount do not replace them.
-    let mut newest: Option<(MeasuredUsage<'a>, Option<String>)> = None;
+    let mut newest: Option<(Measured<'a>, Option<String>)> = None;
     let mut silent = None;
     for (path, probe) in probes {
         let why = match (&probe.stuck, &probe.result) {
@@ -206,8 +310,14 @@ fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<MeasuredUsage<'a>,
             (None, Observation::Unavailable) => Some(format!("{path} is not probed now")),
         };
         match &probe.usage {
-            Some((usage, at)) if newest.as_ref().is_none_or(|((_, newer, _), _)| newer < at) => {
-                newest = Some(((path, *at, usage), why))
+            Some((usage, at)) if newest.as_ref().is_none_or(|(newer, _)| newer.at < *at) => {
+                let measured = Measured {
+                    path,
+                    at: *at,
+                    usage,
+                    btrfs: probe.btrfs.as_deref(),
+                };
+                newest = Some((measured, why))
             }
             Some(_) => {}
             None => silent = silent.or(why),

@@ -1,3 +1,4 @@
+mod btrfs_space;
 mod checks;
 mod corruption;
 mod counters;

@@ -37,7 +37,11 @@ pub(super) fn of_finding(snapshot: &Snapshot, finding: &Finding, now: Timestamp)
             }
         }
         Subject::Volume(id) => {
-            let usage = snapshot.volumes.get(id).map(|volume| volume.usage);
+            let volume = snapshot.volumes.get(id);
+            // A btrfs is not judged by statfs, of which these figures are.
+            let is_btrfs =
+                volume.is_some_and(|volume| volume.facts.fs_type.as_deref() == Some("btrfs"));
+            let usage = volume.filter(|_| !is_btrfs).map(|volume| volume.usage);
             (fill(usage, finding.reason).unwrap_or_default(), 0)
         }
         Subject::Device(_) => (String::new(), 0),

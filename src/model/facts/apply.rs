@@ -8,6 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model::block::LayerState;
+use crate::model::btrfs_space;
 use crate::model::facts::smart::SelfTestStart;
 use crate::model::facts::{Facts, Urgency};
 use crate::model::finding::Subject;
@@ -192,8 +193,10 @@ impl Facts {
             && let Ok(usage) = &value.statfs
         {
             let subject = Subject::Volume(mount.volume.clone());
-            let (total, available) = (usage.total_bytes, usage.available_bytes);
-            self.space.record(subject, *at, total, available);
+            let btrfs = value.btrfs.as_deref().and_then(btrfs_space::allocatable);
+            let available = btrfs.map_or(usage.available_bytes, |room| room.data.left());
+            self.space
+                .record(subject, *at, usage.total_bytes, available);
         }
     }
 

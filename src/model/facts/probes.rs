@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::model::btrfs_space::BtrfsSpace;
 use crate::model::dev::DevNo;
 use crate::model::facts::Urgency;
 use crate::model::facts::apply::set_stuck;
@@ -40,6 +41,8 @@ pub(crate) struct ProbeFacts {
     pub result: Observation<MountProbe>,
     /// The last measured usage, with its time. It is shown, marked stale, while probes fail.
     pub usage: Option<(Usage, Timestamp)>,
+    /// What a btrfs could allocate at that time.
+    pub btrfs: Option<Box<BtrfsSpace>>,
     pub stuck: Option<StuckProbe>,
     /// A probe of this mount has been answered, in this run or in an earlier one.
     pub answered: bool,
@@ -110,6 +113,7 @@ impl Probes {
         let ProbeFacts {
             result,
             usage,
+            btrfs,
             stuck,
             answered,
         } = known;
@@ -146,6 +150,7 @@ impl Probes {
                 && measured.total_bytes > 0
             {
                 *usage = Some((measured, *at));
+                btrfs.clone_from(&value.btrfs);
             }
             is_first = !std::mem::replace(answered, true);
         }

@@ -143,6 +143,7 @@ fn measured(facts: &mut Facts, available_bytes: u64, second: i64) {
         MountProbe {
             statfs: Ok(usage),
             readdir: Ok(()),
+            btrfs: None,
         },
     );
     facts.probes.insert(
@@ -413,6 +414,7 @@ fn a_filesystem_without_a_size_is_not_measured() {
     let dead = MountProbe {
         statfs: Ok(Usage::default()),
         readdir: Ok(()),
+        btrfs: None,
     };
     let probe = facts.probes.get_mut(&HostPath::from("/data")).unwrap();
     probe.result = Observation::ok(at(20), dead);

@@ -1,5 +1,5 @@
-//! One probe of a mounted volume: statfs(2), and one read of its top directory. It changes no
-//! atime, and keeps no descriptor and no working directory.
+//! One probe of a mounted volume: statfs(2), one read of its top directory, and what a btrfs can
+//! allocate. It changes no atime, and keeps no descriptor and no working directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,10 +12,12 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::fstatvfs;
 
+use crate::host::btrfs;
 use crate::host::clock::monotonic;
 use crate::host::freeze::OpenMount;
 use crate::host::mounting::mount_id;
 use crate::host::root::HostRoot;
+use crate::model::btrfs_space::BtrfsSpace;
 use crate::model::dev::DevNo;
 use crate::model::mount::{self, Mount};
 use crate::model::path::HostPath;
@@ -35,7 +37,12 @@ pub(crate) enum ProbeJobError {
 }
 
 /// `id` and `dev` are the mount's in the host's mountinfo.
-pub(crate) fn probe(path: &HostPath, id: u32, dev: DevNo) -> Result<MountProbe, ProbeJobError> {
+pub(crate) fn probe(
+    path: &HostPath,
+    id: u32,
+    dev: DevNo,
+    is_btrfs: bool,
+) -> Result<MountProbe, ProbeJobError> {
     // Queries nothing and changes no atime: an automount is not triggered, a dead server not asked.
     let opened = open(
         path.as_path(),
@@ -49,6 +56,7 @@ pub(crate) fn probe(path: &HostPath, id: u32, dev: DevNo) -> Result<MountProbe, 
             return Ok(MountProbe {
                 statfs: Err(error.clone()),
                 readdir: Err(error),
+                btrfs: None,
             });
         }
     };
@@ -62,7 +70,15 @@ pub(crate) fn probe(path: &HostPath, id: u32, dev: DevNo) -> Result<MountProbe, 
     Ok(MountProbe {
         statfs: usage(&place),
         readdir: read_directory(&place),
+        btrfs: is_btrfs.then(|| btrfs_space(&place)).flatten(),
     })
+}
+
+/// None for a mount of one file, and where the kernel does not answer: then statfs alone counts.
+fn btrfs_space(place: &OwnedFd) -> Option<Box<BtrfsSpace>> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOATIME | OFlag::O_CLOEXEC;
+    let directory = openat(place, ".", flags, Mode::empty()).ok()?;
+    btrfs::space(directory.as_fd()).ok().map(Box::new)
 }
 
 /// Mount ids are unique among all mount namespaces. Only a namespace of its own, or a mount that was
@@ -174,9 +190,18 @@ pub(crate) fn sync(path: &HostPath, dev: DevNo) -> Result<Duration, SyncError> {
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
 enum RecordedProbe {
-    Hang { hang: bool },
-    Error { errno: i32, operation: String },
-    Response { statfs: Usage },
+    Hang {
+        hang: bool,
+    },
+    Error {
+        errno: i32,
+        operation: String,
+    },
+    Response {
+        statfs: Usage,
+        #[serde(default)]
+        btrfs: Option<Box<BtrfsSpace>>,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -194,9 +219,10 @@ pub(crate) fn recorded_probe(
     let answers = read_recording(root)?;
     Ok(match answers.get(&path.to_string()) {
         Some(RecordedProbe::Hang { hang: true }) => hang(),
-        Some(RecordedProbe::Response { statfs }) => MountProbe {
+        Some(RecordedProbe::Response { statfs, btrfs }) => MountProbe {
             statfs: Ok(*statfs),
             readdir: Ok(()),
+            btrfs: btrfs.clone(),
         },
         Some(RecordedProbe::Error { errno, operation }) => {
             let failure = probe_error(operation, Errno::from_raw(*errno));
@@ -208,6 +234,7 @@ pub(crate) fn recorded_probe(
             MountProbe {
                 statfs,
                 readdir: Err(failure),
+                btrfs: None,
             }
         }
         Some(RecordedProbe::Hang { hang: false }) | None => {
@@ -215,6 +242,7 @@ pub(crate) fn recorded_probe(
             MountProbe {
                 statfs: Err(failure.clone()),
                 readdir: Err(failure),
+                btrfs: None,
             }
         }
     })
@@ -266,13 +294,13 @@ mod tests {
     fn a_mount_is_known_by_its_id_or_by_the_own_table() {
         let proc = own_mount("/proc");
         let path = HostPath::from("/proc");
-        let answer = probe(&path, proc.id, proc.dev).expect("mounted");
+        let answer = probe(&path, proc.id, proc.dev, false).expect("mounted");
         assert_eq!(answer.readdir, Ok(()));
         // The id is another one in a mount namespace of its own.
-        assert!(probe(&path, u32::MAX, proc.dev).is_ok());
+        assert!(probe(&path, u32::MAX, proc.dev, false).is_ok());
         let other = DevNo::new(8, 1);
         assert!(matches!(
-            probe(&path, u32::MAX, other),
+            probe(&path, u32::MAX, other, false),
             Err(ProbeJobError::NotMounted { .. })
         ));
     }
@@ -282,10 +310,10 @@ mod tests {
         let proc = own_mount("/proc");
         let folder = HostPath::from("/proc/sys");
         assert!(matches!(
-            probe(&folder, u32::MAX, proc.dev),
+            probe(&folder, u32::MAX, proc.dev, false),
             Err(ProbeJobError::NotMounted { .. })
         ));
-        let gone = probe(&HostPath::from("/nonexistent"), 1, proc.dev).expect("an answer");
+        let gone = probe(&HostPath::from("/nonexistent"), 1, proc.dev, false).expect("an answer");
         assert_eq!(gone.statfs.expect_err("nothing there").errno, 2);
     }
 
