@@ -195,14 +195,14 @@ reasons! {
         "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`)";
     FilesystemCorrupted, Volume, [Suspect, Bad],
         "The filesystem found that its metadata or data is corrupted.",
-        "Some of it is wrong or missing; lost for certain (status DATA_LOSS) where a check has proven it. SUSPECT: redundancy has repaired all of it.",
-        "Find out what caused the corruption first (drive, memory, power). Save what can be read, unmount, and run the filesystem's checker.",
-        "reported by the kernel: a check while frozen or unmounted finds the filesystem clean, ext4 counts no error after a later mount, a new filesystem is made, or it is acknowledged after an unmount (btrfs and integrity layers: no such error was logged for `[errors] bad_quiet_after`; SUSPECT: `quiet_after`); reported by a check: a later check of at least the same strength finds it clean, or a new filesystem is made";
+        "Some of it is wrong or missing; lost for certain (status DATA_LOSS) where a check has proven it. SUSPECT: redundancy has repaired all of it, or has a good copy of it.",
+        "Find out what caused the corruption first (drive, memory, power). Save what can be read, and unmount. Then mount and unmount it once, which replays its log; look first (`e2fsck -fn DEVICE`, `xfs_repair -n DEVICE`), then repair (`e2fsck -f DEVICE`, `xfs_repair DEVICE`). After xfs_repair run `diskvitals check DEVICE` before it is mounted. btrfs: mount it and start a scrub (`btrfs scrub start -B MOUNT`); restore what is left.",
+        "reported by the kernel: a check while frozen or unmounted finds the filesystem clean, ext4 is mounted again after a repair that its superblock records, a new filesystem is made, or it is acknowledged after an unmount (btrfs and integrity layers: no such error was logged for `[errors] bad_quiet_after`; SUSPECT: `quiet_after`); reported by a check: a later check of at least the same strength finds it clean, ext4 is mounted after a repair that its superblock records, or a new filesystem is made";
     FilesystemSuspect, Volume, [Suspect],
         "Checks of the live filesystem found the same inconsistencies each time. Corruption looks like this; writes during a check can, too.",
         "Perhaps corrupted; this is not proven.",
         "Save the data first. Then check the filesystem while nothing is written: `diskvitals check VOLUME --freeze` where the policy allows it, or unmounted.",
-        "a later check finds the filesystem clean or proves the corruption (FilesystemCorrupted), or a new filesystem is made";
+        "a later check finds the filesystem clean, ext4 is mounted after a repair that its superblock records, a later check proves the corruption (FilesystemCorrupted), or a new filesystem is made";
     FilesystemShutdown, Volume, [Bad],
         "The filesystem has shut itself down: every access fails until it is mounted again.",
         "Inaccessible until it is mounted again. Synced data is on disk or in the journal; data that was not synced is lost.",

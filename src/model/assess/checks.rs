@@ -10,7 +10,8 @@ use crate::model::assess::filesystem;
 use crate::model::assess::reason_rules::{Context, VolumeInput};
 use crate::model::assess::text::{BAD, DATA_LOSS, MOUNTINFO, SUSPECT, evidence, raised, unknown};
 use crate::model::check::{
-    Check, CheckVerdict, FilesystemSignal, Mode, Problem, Run, RunResult, SignalKind, Weight,
+    Check, CheckVerdict, Filesystem, FilesystemSignal, Mode, Problem, Run, RunResult, SignalKind,
+    Weight,
 };
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Evidence, Severity, Verdict, WitnessKind};
@@ -24,26 +25,62 @@ const EXT4_CORRUPTED: [&str; 2] = ["4", "5"];
 
 /// A check has shown that the filesystem is damaged. BAD; DATA_LOSS where structures or data are
 /// damaged and not only bookkeeping. Clears with a later CLEAN check of at least the same strength,
-/// or a new filesystem on the device.
+/// when ext4 is mounted after a repair that its superblock records, or with a new filesystem on the
+/// device. SUSPECT where a btrfs has damaged copies beside good ones: clears with a later CLEAN
+/// check, or a scrub.
 pub(crate) fn corrupted(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
-    let checks = facts.checks_of(known).map(AsRef::as_ref);
-    verdict_of(latest_unrefuted(checks, CheckVerdict::Corrupted))
+    verdict_of(
+        unresolved(facts, known, CheckVerdict::Corrupted).or_else(|| {
+            unresolved(facts, known, CheckVerdict::Suspected)
+                .filter(|check| has_damaged_copies(check))
+        }),
+    )
 }
 
-/// Live runs showed the same findings each time. SUSPECT. Clears with any later CLEAN check; a
-/// later CORRUPTED one replaces it.
+/// Live runs showed the same findings each time. SUSPECT. Clears with any later CLEAN check, or a
+/// repair that ext4 records; a later CORRUPTED one replaces it.
 pub(crate) fn suspect(input: &VolumeInput) -> Option<Verdict> {
-    let checks = || {
-        input
-            .context
-            .facts
-            .checks_of(input.known)
-            .map(AsRef::as_ref)
-    };
-    if latest_unrefuted(checks(), CheckVerdict::Corrupted).is_some() {
+    let (facts, known) = (input.context.facts, input.known);
+    if unresolved(facts, known, CheckVerdict::Corrupted).is_some() {
         return Some(Verdict::Clear);
     }
-    verdict_of(latest_unrefuted(checks(), CheckVerdict::Suspected))
+    let suspected = unresolved(facts, known, CheckVerdict::Suspected);
+    verdict_of(suspected.filter(|check| !has_damaged_copies(check)))
+}
+
+/// A btrfs check read a good copy of each damaged one.
+fn has_damaged_copies(check: &Check) -> bool {
+    let mut problems = check.runs.iter().flat_map(|run| &run.problems);
+    problems.any(|problem| problem.weight == Weight::DamagedCopy)
+}
+
+fn unresolved<'a>(
+    facts: &'a Facts,
+    known: &'a KnownVolume,
+    verdict: CheckVerdict,
+) -> Option<&'a Check> {
+    let checks = facts.checks_of(known).map(AsRef::as_ref);
+    latest_unrefuted(checks, verdict).filter(|check| !is_repaired(facts, known, check))
+}
+
+/// ext4 was mounted after a repair that its superblock records: e2fsck ended after the check, and
+/// left nothing unrepaired. The time and the count alone do not show that: e2fsck writes both also
+/// when somebody answered "no" to its questions, and then it does not mark the filesystem as valid
+/// (e2fsck/unix.c). XFS records no repair.
+fn is_repaired(facts: &Facts, known: &KnownVolume, check: &Check) -> bool {
+    let Some(ended) = check.ended else {
+        return false;
+    };
+    let mounted = known.mounted_since.values().min();
+    let state = known
+        .facts
+        .device
+        .as_deref()
+        .and_then(|name| facts.ext_state(name));
+    let checked = state.and_then(|(_, state)| state.last_checked);
+    mounted.is_some_and(|mounted| *mounted > ended)
+        && state.is_some_and(|(read, state)| read > ended && state.is_clean_while_mounted())
+        && checked.is_some_and(|checked| checked > facts.wall_time(ended))
 }
 
 /// The same for a device that carries no volume now, from the checks of the device.
@@ -51,10 +88,11 @@ pub(crate) fn device(facts: &Facts, name: &str) -> Option<Verdict> {
     if facts.awaits_superblock(name) {
         return unknown(format!("the superblock of {name} has not been read yet"));
     }
-    verdict_of(latest_unrefuted(
-        device_checks(facts, name),
-        CheckVerdict::Corrupted,
-    ))
+    let latest = |verdict| latest_unrefuted(device_checks(facts, name), verdict);
+    verdict_of(
+        latest(CheckVerdict::Corrupted)
+            .or_else(|| latest(CheckVerdict::Suspected).filter(|check| has_damaged_copies(check))),
+    )
 }
 
 /// When a check of at least frozen strength was last clean: earlier kernel reports are resolved.
@@ -221,20 +259,32 @@ fn verdict_of(check: Option<&Check>) -> Option<Verdict> {
         (true, false) => BAD,
         (false, _) => SUSPECT,
     };
-    let clears = if sure {
-        format!(
-            "a later check that is {} or stronger finds it clean, or a new filesystem is made",
-            check.mode.name()
-        )
-    } else {
-        "a later check finds it clean, or a new filesystem is made".to_owned()
-    };
+    let clears = clears_when(check, sure);
     let proof = if kernel.is_empty() {
         run_evidence(check, &deciding)
     } else {
         kernel
     };
     raised(level, &check.reason, proof, clears, check.ended)
+}
+
+fn clears_when(check: &Check, sure: bool) -> String {
+    let strength = if sure {
+        format!(" that is {} or stronger", check.mode.name())
+    } else {
+        String::new()
+    };
+    let later = format!("a later check{strength} finds it clean");
+    match check.target.filesystem {
+        Filesystem::Ext4 => format!(
+            "{later}, it is mounted after a repair with e2fsck that its superblock records, or a new filesystem is made"
+        ),
+        Filesystem::Xfs => format!(
+            "{later}, or a new filesystem is made. XFS records no repair: run `diskvitals check {}` after xfs_repair and before it is mounted, or acknowledge the finding",
+            check.target.device_path()
+        ),
+        Filesystem::Btrfs => format!("{later}, or a new filesystem is made"),
+    }
 }
 
 fn run_evidence(check: &Check, deciding: &[&Run]) -> Vec<Evidence> {

@@ -131,7 +131,14 @@ fn raise_corruption(
         return raised_until_quiet(context, tally, severity, what);
     }
     let message = format!("{what}: {}", summarize(context, tally));
-    let clears = "a check while frozen or unmounted finds it clean, ext4 counts no errors after it was mounted again, a new filesystem is made, or it is acknowledged after an unmount";
+    let clears = match fs_type {
+        Some("xfs") => {
+            "a check while frozen or unmounted finds it clean (XFS records no repair: run `diskvitals check` after xfs_repair and before it is mounted), a new filesystem is made, or it is acknowledged after an unmount"
+        }
+        _ => {
+            "a check while frozen or unmounted finds it clean, ext4 is mounted again after a repair that its superblock records, a new filesystem is made, or it is acknowledged after an unmount"
+        }
+    };
     raised(
         (severity, Status::Degraded),
         message,
@@ -142,15 +149,28 @@ fn raise_corruption(
 }
 
 /// e2fsck has reset the count of errors in the superblock (errors_count in /sys/fs/ext4) since the
-/// last report: it was mounted again since, and the first reading after that is 0.
+/// last report: it was mounted again since, and the first reading after that is 0. e2fsck does that
+/// also when somebody answered "no" to its questions: then it leaves the filesystem marked as not
+/// clean.
 fn is_repaired_ext4(facts: &Facts, known: &KnownVolume, last: Timestamp) -> bool {
     let mounted = known.mounted_since.values().min();
+    let in_order = known
+        .facts
+        .device
+        .as_deref()
+        .is_none_or(|name| match facts.ext_state(name) {
+            Some((_, state)) => {
+                state.is_clean_while_mounted() || !state.has_journal && !state.has_recorded_errors()
+            }
+            None => !facts.awaits_ext_state(name),
+        });
     let history = facts.filesystem_counters(known, "ext4");
     let counter = history.and_then(|history| {
         let mut counters = history.counters();
         counters.find(|(name, _)| *name == "errors_count")
     });
-    mounted.is_some_and(|mounted| *mounted > last)
+    in_order
+        && mounted.is_some_and(|mounted| *mounted > last)
         && counter.is_some_and(|(_, counter)| counter.last == 0 && counter.since > last)
 }
 

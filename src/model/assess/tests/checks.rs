@@ -4,8 +4,11 @@ use crate::model::check::{CheckVerdict, Mode, RunResult, Weight};
 use crate::model::facts::checks::RequestedTarget;
 use crate::model::facts::checks::tests::{checked, data, flaw, plain, request, run};
 use crate::model::finding::Evidence;
-use crate::model::fixture::TestHost;
+use crate::model::fixture::{TestHost, at};
+use crate::model::observation::Observation;
 use crate::model::reason::Reason;
+use crate::model::source_update::SourceUpdate;
+use crate::model::superblock::{ExtState, Superblock};
 
 #[test]
 fn a_confirmed_corruption_is_lost_data_and_wrong_bookkeeping_is_not() {
@@ -231,4 +234,166 @@ fn corruption_of_a_device_becomes_the_volumes_when_mounted() {
     world.read_all(20);
     assert_eq!(world.raised(22), ["fs:u FilesystemCorrupted Bad DataLoss"]);
     assert_eq!(world.active.len(), 1, "{:?}", world.active);
+}
+
+/// Unmounted and mounted again after a check that proved damage; then ext4's superblock is read.
+fn mounted_again(state: ExtState) -> TestHost {
+    let mut world = plain();
+    let found = run(
+        Mode::Unmounted,
+        RunResult::Findings,
+        vec![flaw(Weight::Damage)],
+    );
+    checked(&mut world, data(), CheckVerdict::Corrupted, found, 100);
+    world.umount("/data");
+    world.read_all(200);
+    let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    world.read_all(300);
+    superblock(&mut world, state, 301);
+    world
+}
+
+fn superblock(world: &mut TestHost, state: ExtState, second: i64) {
+    let found = Superblock {
+        fs_type: "ext4".into(),
+        uuid: "u".into(),
+        ext: Some(state),
+    };
+    let update = SourceUpdate::Superblock {
+        device: "sda".into(),
+        dev: "8:0".parse().expect("a number"),
+        superblock: Observation::ok(at(second), Some(found)),
+    };
+    world.apply(update, second);
+}
+
+fn repaired() -> ExtState {
+    ExtState {
+        is_valid: true,
+        has_journal: true,
+        last_checked: Some(at(250)),
+        ..ExtState::default()
+    }
+}
+
+#[test]
+fn a_mount_after_a_repair_that_ext4_records_clears_what_a_check_found() {
+    assert_eq!(mounted_again(repaired()).raised(302), [""; 0]);
+    let raised = ["fs:u FilesystemCorrupted Bad DataLoss"];
+    for (why, state) in [
+        (
+            "somebody answered no",
+            ExtState {
+                is_valid: false,
+                ..repaired()
+            },
+        ),
+        (
+            "it counts errors",
+            ExtState {
+                errors: 1,
+                ..repaired()
+            },
+        ),
+        (
+            "it is marked as having errors",
+            ExtState {
+                has_errors: true,
+                ..repaired()
+            },
+        ),
+        (
+            "checked before our check only",
+            ExtState {
+                last_checked: Some(at(99)),
+                ..repaired()
+            },
+        ),
+        (
+            "never checked",
+            ExtState {
+                last_checked: None,
+                ..repaired()
+            },
+        ),
+        (
+            "without a journal, the state says nothing",
+            ExtState {
+                has_journal: false,
+                ..repaired()
+            },
+        ),
+    ] {
+        assert_eq!(mounted_again(state).raised(302), raised, "{why}");
+    }
+}
+
+#[test]
+fn a_repair_counts_only_once_the_kernel_has_mounted_it() {
+    let mut world = plain();
+    let found = run(
+        Mode::Frozen,
+        RunResult::Findings,
+        vec![flaw(Weight::Damage)],
+    );
+    checked(&mut world, data(), CheckVerdict::Corrupted, found, 100);
+    // Mounted since before the check.
+    superblock(&mut world, repaired(), 251);
+    let raised = ["fs:u FilesystemCorrupted Bad DataLoss"];
+    assert_eq!(world.raised(252), raised);
+    world.umount("/data");
+    world.read_all(260);
+    superblock(&mut world, repaired(), 261);
+    assert_eq!(
+        world.raised(262),
+        ["dev:sda FilesystemCorrupted Bad DataLoss"]
+    );
+    let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    world.read_all(300);
+    superblock(&mut world, repaired(), 301);
+    assert_eq!(world.raised(302), [""; 0]);
+}
+
+#[test]
+fn the_end_of_a_finding_is_what_its_filesystem_can_prove() {
+    for (filesystem, words) in [
+        ("ext4", "that its superblock records"),
+        ("xfs", "run `diskvitals check /dev/sda` after xfs_repair"),
+    ] {
+        let mut world = plain();
+        world.mount_mut("/data").fs_type = filesystem.into();
+        world.read_mounts(5);
+        let found = run(
+            Mode::Unmounted,
+            RunResult::Findings,
+            vec![flaw(Weight::Damage)],
+        );
+        checked(&mut world, data(), CheckVerdict::Corrupted, found, 10);
+        let raised = world.raised_for(Reason::FilesystemCorrupted, 12);
+        let clears = raised.expect("raised").clears_when;
+        assert!(clears.contains(words), "{clears}");
+    }
+}
+
+#[test]
+fn damaged_copies_beside_good_ones_are_suspect_whether_mounted_or_not() {
+    let copies = || {
+        run(
+            Mode::Unmounted,
+            RunResult::Findings,
+            vec![flaw(Weight::DamagedCopy)],
+        )
+    };
+    let mut world = plain();
+    checked(&mut world, data(), CheckVerdict::Suspected, copies(), 10);
+    assert_eq!(
+        world.raised(12),
+        ["fs:u FilesystemCorrupted Suspect Degraded"]
+    );
+    world.umount("/data");
+    world.read_all(20);
+    assert_eq!(
+        world.raised(22),
+        ["dev:sda FilesystemCorrupted Suspect Degraded"]
+    );
 }
