@@ -141,7 +141,9 @@ impl Classifier {
             self.finish_unnamed_recovery(read.as_ref().map(|(_, parsed)| parsed), now, out);
         }
         if let Some((rule, mut parsed)) = read {
-            if let Some(renamed) = self.host.resolve_device(&mut parsed, record, now)
+            if let Some(renamed) =
+                self.host
+                    .resolve_device(&mut parsed, rule.family.role, record, now)
                 && let Some(incident) = self
                     .open_incidents
                     .iter_mut()
@@ -299,6 +301,17 @@ impl Classifier {
             return;
         }
         let role = context.rule.family.role;
+        if let Some(unplugged) = self.host.unplugged_disk(&parsed.device) {
+            if role == Some(Role::CacheFlush) && !unplugged.is_reported {
+                return;
+            }
+            if matches!(
+                parsed.kind,
+                RecordKind::Cause(..) | RecordKind::SeparateCause(..) | RecordKind::Effect(..)
+            ) {
+                self.report_unplugged_disk(&parsed.device, context, out);
+            }
+        }
         if role == Some(Role::NetworkOutage) {
             self.host.network_outage = Some(context.position);
         }

@@ -4,7 +4,7 @@
 //! In: `TopologyUpdate`s. Out: one key for all names of a drive, and its `DeviceKind`. Bounded;
 //! valid until the next boot.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::DeviceName;
@@ -22,10 +22,18 @@ pub(crate) struct DeviceMap {
     unmatched_ata_hosts: VecDeque<u32>,
     /// Kind of a device, by `drive_key`.
     kind_by_key: BTreeMap<String, DeviceKind>,
+    /// SCSI hosts whose driver the log names.
+    known_hosts: BTreeSet<u32>,
     /// USB paths of SCSI hosts: `1-2` → 6.
     host_by_usb_path: BTreeMap<String, u32>,
     /// MMC cards by their hosts: `mmc1` → `mmcblk0`.
     card_by_host: BTreeMap<String, String>,
+    /// MMC hosts that reported a card.
+    hosts_with_card: BTreeSet<String>,
+    /// NVMe controllers by their PCI functions.
+    nvme_by_pci: BTreeMap<String, String>,
+    /// Devices whose filesystem is mounted, as far as the log says.
+    mounted: BTreeSet<String>,
     pub is_virtual_machine: bool,
     /// Something was unplugged: a USB device, a card of a slot, a drive of a port.
     pub has_unplugged_device: bool,
@@ -91,6 +99,9 @@ impl DeviceMap {
         } else {
             None
         };
+        if self.known_hosts.len() < MAX_NAMES {
+            self.known_hosts.insert(host);
+        }
         self.kind_by_key.remove(&scsi_host_key(host));
         self.name_by_hctl
             .retain(|hctl, _| scsi_host_of(hctl) != Some(host));
@@ -150,6 +161,57 @@ impl DeviceMap {
         if is_card && self.card_by_host.len() < MAX_NAMES {
             self.card_by_host.insert(host.to_owned(), name.to_owned());
         }
+    }
+
+    pub(crate) fn add_host_with_card(&mut self, host: &DeviceName) {
+        if self.hosts_with_card.len() < MAX_NAMES {
+            self.hosts_with_card.insert(host.to_string());
+        }
+    }
+
+    /// The MMC host has, or had, a card; that of the same number is usually its own.
+    pub(crate) fn has_card(&self, host: &str) -> bool {
+        self.hosts_with_card.contains(host) || self.card_by_host.contains_key(host)
+    }
+
+    pub(crate) fn add_nvme(&mut self, pci: &str, name: &str) {
+        if self.nvme_by_pci.len() < MAX_NAMES {
+            self.nvme_by_pci.insert(pci.to_owned(), name.to_owned());
+        }
+    }
+
+    pub(crate) fn set_mounted(&mut self, name: &str, is_mounted: bool) {
+        if !is_mounted {
+            self.mounted.remove(name);
+        } else if self.mounted.len() < MAX_NAMES {
+            self.mounted.insert(name.to_owned());
+        }
+    }
+
+    /// A filesystem of the disk or of one of its partitions is mounted.
+    pub(crate) fn is_disk_mounted(&self, disk: &str) -> bool {
+        self.mounted
+            .iter()
+            .any(|name| device_name::whole_disk(name) == disk)
+    }
+
+    /// Whether the disk can be behind a USB bridge: the log does not say that it is elsewhere.
+    pub(crate) fn may_be_usb(&self, device: &DeviceName) -> bool {
+        let host = self.hctl_of(device).and_then(|hctl| scsi_host_of(&hctl));
+        self.kind_of(device) == DeviceKind::Usb
+            || host.is_none_or(|host| {
+                !self.known_hosts.contains(&host)
+                    && !self.host_by_port.values().any(|of_port| *of_port == host)
+            })
+    }
+
+    /// The disks of a SCSI host.
+    pub(crate) fn disks_of_host(&self, host: u32) -> Vec<String> {
+        self.name_by_hctl
+            .iter()
+            .filter(|(hctl, _)| scsi_host_of(hctl) == Some(host))
+            .map(|(_, name)| name.clone())
+            .collect()
     }
 
     /// The SCSI host behind this USB port, if the port had a disk.
@@ -233,6 +295,7 @@ impl DeviceMap {
             DeviceName::Block(name) if device_name::is_mmc_host(name) => {
                 self.card_by_host.get(name).cloned().map(DeviceName::Block)
             }
+            DeviceName::Pci(pci) => self.nvme_by_pci.get(pci).cloned().map(DeviceName::Nvme),
             _ => None,
         }
     }

@@ -117,6 +117,12 @@ pub(crate) enum TopologyUpdate {
     FilesystemMounted,
     /// Its options changed.
     FilesystemRemounted,
+    /// `XFS (sda1): Unmounting Filesystem`
+    FilesystemUnmounted,
+    /// `mmc0: new HS400 MMC card at address 0001`
+    CardFound,
+    /// `sd 6:0:0:0: [sdb] Synchronizing SCSI cache`: the disk is being removed, or the machine stops.
+    CacheFlush,
     /// `scsi host6: usb-storage 1-2:1.0`
     ScsiHost { host: u32, driver: String },
     /// `ata3: SATA max UDMA/133`

@@ -81,6 +81,12 @@ pub(crate) enum Role {
     Redundancy,
     /// A controller that is removed after a timeout has failed itself.
     NvmeController,
+    /// The cache of a disk that is being removed could not be written.
+    CacheFlush,
+    /// Only a card that answered before has such records: its host has a card.
+    CardPresent,
+    /// bcachefs: its further lines name no filesystem.
+    Bcachefs,
 }
 
 /// The weight of a record in the verdict over a whole log (`fault`).

@@ -20,11 +20,13 @@ mod mmc;
 mod name_assignment;
 mod nvme;
 mod other;
+mod pcie;
 mod raid_adapter;
 mod remote;
 mod scsi;
 mod usb;
 mod xfs;
+mod zfs;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -34,7 +36,7 @@ use crate::model::kernel_log::parsed_record::ParsedRecord;
 use crate::model::kernel_log::pattern::{Captures, Pattern, PatternError};
 use crate::model::kernel_log::rule::{Rule, RuleAction};
 
-const TABLES: [&[Rule]; 18] = [
+const TABLES: [&[Rule]; 20] = [
     name_assignment::RULES,
     scsi::RULES,
     ata::RULES,
@@ -52,6 +54,8 @@ const TABLES: [&[Rule]; 18] = [
     ext4::RULES,
     xfs::RULES,
     btrfs::RULES,
+    zfs::RULES,
+    pcie::RULES,
     other::RULES,
 ];
 

@@ -11,13 +11,19 @@ use crate::model::kernel_log::event::{Blame, Class, DeviceName};
 use crate::model::kernel_log::incident::LogPosition;
 use crate::model::kernel_log::parsed_record::{DeviceKind, ParsedRecord, RecordKind, ScsiRecord};
 use crate::model::kernel_log::record::Record;
+use crate::model::kernel_log::rule::Role;
 
 /// How long an outage of a path explains the failures of the devices behind it.
 const OUTAGE_MICROS: u64 = 300_000_000;
 const OUTAGE_RECORDS: u64 = 4_096;
+/// How long after a USB device was unplugged its disk's records are about that.
+const UNPLUG_MICROS: u64 = 60_000_000;
+const UNPLUG_RECORDS: u64 = 1_024;
 /// A record without a device is about the device of the preceding records (3.10's SCSI, torn
 /// lines), at most this many records earlier.
 const CONTEXT_RECORDS: u64 = 8;
+/// A message of bcachefs has more lines.
+const BCACHEFS_RECORDS: u64 = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct HostState {
@@ -27,12 +33,26 @@ pub(super) struct HostState {
     pub network_outage: Option<LogPosition>,
     /// A slot is empty: failures of NVMe drives are explained.
     pub slot_outage: Option<LogPosition>,
+    /// A USB device was unplugged; which disk it was, the record does not say.
+    pub usb_unplugged: Option<LogPosition>,
+    /// USB disks that were unplugged, and whether that was reported.
+    pub unplugged_disks: Vec<UnpluggedDisk>,
+    /// The filesystem of the last record of bcachefs that names one.
+    last_bcachefs: Option<(DeviceName, u64)>,
     /// The device of the last SCSI record, its other name, and the record's number.
     last_scsi: Option<(DeviceName, Option<DeviceName>, u64)>,
     /// The device of the last ATA record.
     last_ata: Option<(DeviceName, u64)>,
     /// `rejecting I/O to offline device`; the block layer's next record contains the disk's name.
     offline_rejection: Option<(DeviceName, LogPosition)>,
+}
+
+/// A disk behind a USB port that was unplugged. It is a failure only if the disk was in use.
+#[derive(Debug)]
+pub(super) struct UnpluggedDisk {
+    pub name: String,
+    pub at: LogPosition,
+    pub is_reported: bool,
 }
 
 /// Two names turned out to mean the same device.
@@ -54,7 +74,19 @@ impl HostState {
     }
 
     pub(crate) fn has_outage(&self) -> bool {
-        self.network_outage.is_some() || self.slot_outage.is_some()
+        self.network_outage.is_some()
+            || self.slot_outage.is_some()
+            || self.usb_unplugged.is_some()
+            || !self.unplugged_disks.is_empty()
+    }
+
+    /// The disk of this name or partition, if it was unplugged just now.
+    pub(super) fn unplugged_disk(&mut self, device: &DeviceName) -> Option<&mut UnpluggedDisk> {
+        let DeviceName::Block(name) = device else {
+            return None;
+        };
+        let disk = device_name::whole_disk(name);
+        self.unplugged_disks.iter_mut().find(|one| one.name == disk)
     }
 
     pub(crate) fn expire_outages(&mut self, now: LogPosition, all: bool) {
@@ -65,11 +97,15 @@ impl HostState {
                 *outage = None;
             }
         }
+        let is_over =
+            |since: LogPosition| all || now.is_beyond(since, UNPLUG_MICROS, UNPLUG_RECORDS);
+        self.usb_unplugged = self.usb_unplugged.filter(|since| !is_over(*since));
+        self.unplugged_disks.retain(|disk| !is_over(disk.at));
     }
 
     /// Clears the context: a reader that begins here has no preceding records either.
     pub(crate) fn forget_context(&mut self) {
-        (self.last_scsi, self.last_ata) = (None, None);
+        (self.last_scsi, self.last_ata, self.last_bcachefs) = (None, None, None);
     }
 
     /// Sets the device of a record whose text does not contain one, or for which a better name is
@@ -77,6 +113,7 @@ impl HostState {
     pub(crate) fn resolve_device(
         &mut self,
         parsed: &mut ParsedRecord,
+        role: Option<Role>,
         record: &Record<'_>,
         now: LogPosition,
     ) -> Option<Renamed> {
@@ -105,7 +142,14 @@ impl HostState {
                 && near(*seq)
             {
                 parsed.device = device.clone();
+            } else if let (Some(Role::Bcachefs), Some((device, seq))) = (role, &self.last_bcachefs)
+                && now.seq.saturating_sub(*seq) <= BCACHEFS_RECORDS
+            {
+                parsed.device = device.clone();
             }
+        }
+        if role == Some(Role::Bcachefs) && parsed.device != DeviceName::Unnamed {
+            self.last_bcachefs = Some((parsed.device.clone(), now.seq));
         }
         // Only records that open an incident: a reader that begins again there has the same
         // context.
@@ -179,10 +223,18 @@ impl HostState {
 
     /// A device behind a bridge, a network or a program is never blamed for a missing response.
     /// Neither is a drive whose path has an outage.
-    pub(crate) fn adjust_blame(&self, class: Class, blame: Blame, device: &DeviceName) -> Blame {
+    pub(crate) fn adjust_blame(
+        &self,
+        class: Class,
+        blame: Blame,
+        device: &DeviceName,
+        role: Option<Role>,
+    ) -> Blame {
         match self.devices.kind_of(device) {
-            // An MMC host whose card is unknown: it may have none.
-            _ if matches!(device, DeviceName::Block(name) if device_name::is_mmc_host(name)) => {
+            // An MMC host of which no card is known: it may have none.
+            _ if matches!(device, DeviceName::Block(name) if device_name::is_mmc_host(name)
+                && !self.devices.has_card(name) && role != Some(Role::CardPresent)) =>
+            {
                 Blame::No
             }
             DeviceKind::Direct

@@ -382,7 +382,9 @@ impl IncidentUpdate<'_> {
         self.out.push(Event {
             seq: context.position.seq,
             class,
-            blame: self.host.adjust_blame(class, blame, &parsed.device),
+            blame: self
+                .host
+                .adjust_blame(class, blame, &parsed.device, context.rule.family.role),
             device: parsed.device.clone(),
             other_names: parsed.other_name.iter().cloned().collect(),
             count: u64::from(new),

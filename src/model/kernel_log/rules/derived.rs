@@ -17,10 +17,13 @@ pub(crate) static RESET_UNANSWERED: Rule = DRIVE
     .with_evidence(Evidence::ResetUnanswered)
     .derived_rule("hba-reset-unanswered");
 
-pub(crate) static RULES: [&Rule; 5] = [
+pub(crate) static USB_UNPLUGGED: Rule = DRIVE.derived_rule("usb-unplugged-in-use");
+
+pub(crate) static RULES: [&Rule; 6] = [
     &COMMAND_FAILED,
     &SENSE_MEDIUM,
     &SOFTWARE_SENSE,
     &MEDIUM_WITHOUT_SECTOR,
     &RESET_UNANSWERED,
+    &USB_UNPLUGGED,
 ];

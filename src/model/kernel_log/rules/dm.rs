@@ -79,6 +79,18 @@ pub(crate) const RULES: &[Rule] = &[
         Cause(ReadOnly, No),
         "drivers/md/dm-thin.c notify_of_pool_mode_change(): writes that need room are refused; 4.3-6.18",
     ),
+    THIN.rule(
+        "dm-thin-full",
+        "switching pool to out-of-data-space{ (queue IO)} mode$",
+        Cause(ReadOnly, No),
+        "drivers/md/dm-thin.c notify_of_pool_mode_change(): writes that need room wait, for 60 s by default, and fail then; 3.15-6.18",
+    ),
+    THIN.rule(
+        "dm-thin-full-old",
+        "no free data space available.$",
+        Cause(ReadOnly, No),
+        "drivers/md/dm-thin.c alloc_data_block(); 3.2-3.14",
+    ),
     POOL.rule(
         "dm-thin-check",
         "failed to set 'needs_check' flag in metadata$",

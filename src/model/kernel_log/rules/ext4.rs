@@ -309,7 +309,8 @@ fn errno(text: &MatchedText<'_>) -> Option<RecordKind> {
 /// an error of the device.
 fn end_bio(text: &MatchedText<'_>) -> Option<RecordKind> {
     Some(match text.fields {
-        ["3" | "-28", _] => RecordKind::Continuation,
+        // BLK_STS_NOSPC, ENOSPC: the thin pool below is full, and the data were not written.
+        ["3" | "-28", _] => RecordKind::Effect(FsError, No),
         _ => RecordKind::Effect(FsError, Unclear),
     })
 }

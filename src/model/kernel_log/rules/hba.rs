@@ -34,6 +34,25 @@ pub(crate) const RULES: &[Rule] = &[
         Parse(unnamed_abort),
         "drivers/message/fusion/mptscsih.c mptscsih_abort(), scsi/mpt2sas/mpt2sas_scsih.c; 3.10-6.18",
     ),
+    // The result of an abort whose beginning was not logged, or is not in the excerpt.
+    SCSI.rule(
+        "hba-abort-result",
+        "task abort: <SUCCESS|FAILED> scmd(<hex>)",
+        Effect(Timeout, Unclear),
+        "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_abort(); 2.6.32-6.18",
+    ),
+    SCSI.rule(
+        "hba-reset-result",
+        "device reset: <SUCCESS|FAILED> scmd(<hex>)",
+        Effect(Reset, Unclear),
+        "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_dev_reset(); 2.6.32-6.18",
+    ),
+    SCSI.rule(
+        "hba-abort-completed",
+        "No reference found at driver, assuming scmd(<hex>) might have completed$",
+        Continuation,
+        "drivers/scsi/mpt3sas/mpt3sas_scsih.c scsih_abort(); 5.4-6.18",
+    ),
     SCSI.with_role(Role::DeviceReset).rule(
         "hba-device-reset",
         "attempting device reset!",

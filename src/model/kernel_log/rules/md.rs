@@ -64,6 +64,13 @@ pub(crate) const RULES: &[Rule] = &[
         Effect(Io, Unclear),
         "drivers/md/md.c read_disk_sb(); 2.6.32-6.18",
     ),
+    // The member was away while the array was written: an error, a cable, or a person.
+    DRIVE.rule(
+        "md-non-fresh",
+        "md: kicking non-fresh <disk> from array!$",
+        Cause(Removed, Unclear),
+        "drivers/md/md.c analyze_sbs(): its event count is lower than that of the others; 2.6.32-6.18",
+    ),
     // The array has lost the data: the device is the array. `???`: no member is left.
     ARRAY.rule(
         "md-lost",

@@ -8,10 +8,12 @@ use crate::model::kernel_log::parsed_record::{
     DeviceKind, MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{DRIVE, Rule, RuleFamily};
+use crate::model::kernel_log::rule::{DRIVE, Role, Rule, RuleFamily};
 
 /// The card's disk, or the host.
 const MMC: RuleFamily = DRIVE.with_prefix("<disk>: ");
+/// The host, about a card that it has initialized.
+const OF_CARD: RuleFamily = MMC.with_role(Role::CardPresent);
 
 pub(crate) const RULES: &[Rule] = &[
     MMC.rule(
@@ -47,10 +49,10 @@ pub(crate) const RULES: &[Rule] = &[
     MMC.rule(
         "mmc-recovery",
         "recovery failed!$",
-        ParseKind(recovery_failed),
+        ParseKind(command_timeout),
         "drivers/mmc/core/block.c mmc_blk_mq_rw_recovery(); 4.16-6.18",
     ),
-    MMC.rule(
+    OF_CARD.rule(
         "mmc-stuck",
         "Card stuck <in programming state|in wrong state|being busy>! ",
         ParseKind(host_timeout),
@@ -62,13 +64,13 @@ pub(crate) const RULES: &[Rule] = &[
         ParseKind(host_timeout),
         "drivers/mmc/host/sdhci.c sdhci_timeout_timer(), sdhci_timeout_data_timer(); 2.6.32-6.18",
     ),
-    MMC.rule(
+    OF_CARD.rule(
         "mmc-cqhci",
         "cqhci: timeout for tag <dec>",
         ParseKind(host_timeout),
         "drivers/mmc/host/cqhci-core.c cqhci_timeout(); 4.16-6.18",
     ),
-    MMC.rule(
+    OF_CARD.rule(
         "mmc-never-busy",
         "card never left busy state",
         ParseKind(host_timeout),
@@ -80,20 +82,33 @@ pub(crate) const RULES: &[Rule] = &[
         ParseKind(host_failed),
         "drivers/mmc/host/sdhci.c sdhci_send_command(); 2.6.32-6.18",
     ),
+    // An MMC card is nearly always an eMMC, which nobody can pull out.
+    OF_CARD.rule(
+        "mmc-initialising-emmc",
+        "error <dec> whilst initialising MMC card$",
+        ParseKind(host_error),
+        "drivers/mmc/core/mmc.c mmc_attach_mmc(); 2.6.32-6.18",
+    ),
+    MMC.rule(
+        "mmc-resume",
+        "error <dec> during resume (card was removed?)$",
+        ParseKind(host_error),
+        "drivers/mmc/core/core.c mmc_resume_host(), mmc_resume_bus(); 2.6.32-6.18",
+    ),
     // Without `SDIO card`, which is a radio.
     MMC.rule(
         "mmc-initialising",
-        "error <dec> whilst initialising <SD|MMC> card$",
+        "error <dec> whilst initialising SD card$",
         ParseKind(host_error),
-        "drivers/mmc/core/sd.c mmc_attach_sd(), mmc.c mmc_attach_mmc(); 2.6.32-6.18",
+        "drivers/mmc/core/sd.c mmc_attach_sd(); 2.6.32-6.18",
     ),
-    MMC.rule(
+    OF_CARD.rule(
         "mmc-host-error",
         "<cache|Cache> flush error <dec>$",
         ParseKind(host_error),
         "drivers/mmc/core/mmc.c mmc_flush_cache(), _mmc_flush_cache(); 3.8-6.18",
     ),
-    MMC.rule(
+    OF_CARD.rule(
         "mmc-suspend",
         "error <dec> doing <runtime|aggressive> <suspend|resume>$",
         ParseKind(host_error),
@@ -105,7 +120,7 @@ pub(crate) const RULES: &[Rule] = &[
         ParseKind(host_transport),
         "drivers/mmc/host/sdhci.c sdhci_data_irq(); 2.6.32-6.18",
     ),
-    MMC.rule(
+    OF_CARD.rule(
         "mmc-recovering",
         "<running CQE recovery|tried to HW reset card, got error |tried to SW reset card, got error >",
         ParseKind(host_reset),
@@ -118,9 +133,9 @@ pub(crate) const RULES: &[Rule] = &[
         "drivers/mmc/host/sdhci.c sdhci_card_event(): by a person; 2.6.32-6.18",
     ),
     MMC.rule(
-        "mmc-radio",
+        "mmc-new",
         "new <words>",
-        ParseKind(radio),
+        ParseKind(new_card),
         "drivers/mmc/core/bus.c mmc_add_card(): `new high speed SDIO card at address 0001`; 2.6.32-6.18",
     ),
 ];
@@ -174,10 +189,6 @@ fn command_timeout(text: &MatchedText<'_>) -> Option<RecordKind> {
     is_card(text.device).then_some(RecordKind::Cause(Timeout, Unclear))
 }
 
-fn recovery_failed(text: &MatchedText<'_>) -> Option<RecordKind> {
-    is_card(text.device).then_some(RecordKind::Cause(Removed, Unclear))
-}
-
 /// The host's number is not the card's: `mmc0` usually, but not always, has `mmcblk0`.
 /// `DeviceMap::add_card` records the pair from `mmc-attached`.
 fn host_timeout(text: &MatchedText<'_>) -> Option<RecordKind> {
@@ -210,9 +221,13 @@ fn host_removed(text: &MatchedText<'_>) -> Option<RecordKind> {
     is_host(text.device).then_some(RecordKind::Cause(Removed, No))
 }
 
-fn radio(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let is_radio = text.fields.first()?.contains("SDIO card at address ");
-    (is_host(text.device) && is_radio).then_some(RecordKind::Topology(TopologyUpdate::Kind(
-        DeviceKind::Other,
-    )))
+/// An SDIO card is a radio; a combined one (`SDIO combo card`) has both.
+fn new_card(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let card = text.fields.first()?;
+    let update = match card {
+        _ if card.contains("SDIO card at address ") => TopologyUpdate::Kind(DeviceKind::Other),
+        _ if card.contains(" card at address ") => TopologyUpdate::CardFound,
+        _ => return None,
+    };
+    is_host(text.device).then_some(RecordKind::Topology(update))
 }

@@ -10,6 +10,8 @@ const MOUNTED: RuleAction = Record(RecordKind::Topology(TopologyUpdate::Filesyst
 
 const REMOUNTED: RuleAction = Record(RecordKind::Topology(TopologyUpdate::FilesystemRemounted));
 
+const UNMOUNTED: RuleAction = Record(RecordKind::Topology(TopologyUpdate::FilesystemUnmounted));
+
 pub(crate) const RULES: &[Rule] = &[
     DRIVE.rule(
         "name-capacity",
@@ -34,6 +36,24 @@ pub(crate) const RULES: &[Rule] = &[
         "EXT4-fs (<disk>): re-mounted",
         REMOUNTED,
         "fs/ext4/super.c ext4_remount(), __ext4_remount(); 3.10-6.18",
+    ),
+    DRIVE.rule(
+        "unmounted-ext4",
+        "EXT4-fs (<disk>): unmounting filesystem",
+        UNMOUNTED,
+        "fs/ext4/super.c ext4_put_super(); 6.0-6.18",
+    ),
+    DRIVE.rule(
+        "unmounted-xfs",
+        "XFS (<disk>): Unmounting Filesystem",
+        UNMOUNTED,
+        "fs/xfs/xfs_super.c xfs_fs_put_super(); 3.10-6.18",
+    ),
+    DRIVE.rule(
+        "unmounted-btrfs",
+        "BTRFS info (device <disk>{ state <word>}): last unmount of filesystem ",
+        UNMOUNTED,
+        "fs/btrfs/disk-io.c close_ctree(); 6.7-6.18",
     ),
     DRIVE.rule(
         "name-xfs",

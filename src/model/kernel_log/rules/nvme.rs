@@ -288,11 +288,19 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     NVME.rule(
         "nvme-attached",
-        "pci function ",
-        Record(RecordKind::Topology(TopologyUpdate::DiskAttached)),
+        "pci function <pci>$",
+        Parse(attached),
         "drivers/nvme/host/pci.c nvme_probe(); 4.5-6.18",
     ),
 ];
+
+/// Other drivers' records name the controller by its PCI function.
+fn attached(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    Some(ParsedRecord {
+        other_name: text.devices.first().cloned(),
+        ..ParsedRecord::from_text(text, RecordKind::Topology(TopologyUpdate::DiskAttached))
+    })
+}
 
 /// `I/O 900 (I/O Cmd) QID 2 timeout, aborting`; `…, reset controller` after an abort without
 /// success; `…, disable controller` when the reset's own commands are not completed either; `…,

@@ -8,12 +8,17 @@ use crate::model::kernel_log::parsed_record::{
     MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule, RuleAction, RuleFamily};
+use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Role, Rule, RuleAction, RuleFamily};
 
 const FAT: RuleFamily = FILESYSTEM.with_prefix("FAT-fs (<disk>): ");
 const F2FS: RuleFamily = FILESYSTEM.with_prefix("F2FS-fs (<disk>): ");
-/// `bcachefs (sda1): `, `bcachefs (sda1 inum 123 offset 4096): `
-const BCACHEFS: RuleFamily = FILESYSTEM.with_prefix("bcachefs (<dev>{ inum <dec> offset <dec>}): ");
+/// `bcachefs (sda1): `, `bcachefs (sda1 inum 123 offset 4096): `, `bcachefs (sda1 sector 4096): `
+const BCACHEFS: RuleFamily = FILESYSTEM
+    .with_prefix("bcachefs (<dev>{ inum <dec>}{ offset <dec>}{ sector <dec>}): ")
+    .with_role(Role::Bcachefs);
+/// A further line of a message: each is a record of its own, without the prefix
+/// (bch2_print_string_as_lines()).
+const BCACHEFS_LINE: RuleFamily = FILESYSTEM.with_role(Role::Bcachefs);
 const SLOT: RuleFamily = DRIVE.with_prefix("pcieport <pci>: {pciehp: }Slot(<word>): ");
 const SCSI_HOST: RuleFamily = DRIVE.with_prefix("scsi{ host}<host>{ }: ");
 
@@ -31,9 +36,10 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     FAT.rule(
         "fat-io",
-        "<FAT read failed (blocknr |Directory bread(block |unable to read inode block for updating >",
+        "<FAT read failed (blocknr |Directory bread(block |unable to read inode block for updating \
+         |unable to read boot sector to mark fs as >",
         Effect(FsError, Unclear),
-        "fs/fat/fatent.c fat_ent_bread(), dir.c fat_get_entry(), inode.c __fat_write_inode(); 2.6.34-6.18",
+        "fs/fat/fatent.c fat_ent_bread(), dir.c fat_get_entry(), inode.c __fat_write_inode(), fat_set_state(); 2.6.34-6.18",
     ),
     FILESYSTEM.rule(
         "reiserfs-error",
@@ -71,6 +77,36 @@ pub(crate) const RULES: &[Rule] = &[
         "",
         ParseKind(bcachefs),
         "fs/bcachefs/error.c bch2_inconsistent_error(), bch2_fatal_error(), io_read.c; 6.7-6.17",
+    ),
+    BCACHEFS_LINE.rule(
+        "bcachefs-read-only",
+        "<emergency read only at seq |inconsistency detected - emergency read only at journal seq ><dec>$",
+        Cause(FsShutdown, Unclear),
+        "fs/bcachefs/super.c __bch2_fs_emergency_read_only(), error.c bch2_inconsistent_error(); 6.7-6.17",
+    ),
+    BCACHEFS_LINE.rule(
+        "bcachefs-fatal",
+        "fatal error - emergency read only$",
+        Cause(FsShutdown, Unclear),
+        "fs/bcachefs/error.c bch2_fatal_error(); 6.7-6.17",
+    ),
+    BCACHEFS_LINE.rule(
+        "bcachefs-checksum",
+        "{data }checksum error, type <word>: got <hex> should be <hex>",
+        Cause(FsCorruption, Unclear),
+        "fs/bcachefs/checksum.c bch2_csum_err_msg(); 6.9-6.17",
+    ),
+    BCACHEFS_LINE.rule(
+        "bcachefs-key",
+        "invalid bkey in <word> btree=<word> level=<dec>: ",
+        Cause(FsCorruption, Unclear),
+        "fs/bcachefs/error.c __bch2_bkey_fsck_err(); 6.12-6.17",
+    ),
+    BCACHEFS_LINE.rule(
+        "bcachefs-node",
+        "<error validating btree node |btree node read error>< at btree |for btree |: btree ><word> level <dec>/<dec>",
+        Cause(FsCorruption, Unclear),
+        "fs/bcachefs/btree_io.c btree_err_msg(), btree_node_read_work(); 6.7-6.17",
     ),
     FILESYSTEM.rule(
         "quota",
@@ -197,6 +233,8 @@ fn bcachefs(text: &MatchedText<'_>) -> Option<RecordKind> {
             "checksum error",
             "inconsistency detected",
             "btree node read error",
+            "error validating btree node",
+            "invalid bkey in ",
         ]) =>
         {
             RecordKind::Cause(FsCorruption, Unclear)
@@ -210,7 +248,8 @@ fn bcachefs(text: &MatchedText<'_>) -> Option<RecordKind> {
         {
             RecordKind::Effect(FsError, Unclear)
         }
-        () => return None,
+        // The lines that follow are about this filesystem.
+        () => RecordKind::Continuation,
     })
 }
 

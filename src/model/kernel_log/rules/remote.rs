@@ -95,8 +95,8 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     UFS.rule(
         "ufs-abort",
-        "ufshcd_abort: <Device abort task at tag |no response from device. tag = |issued. tag = \
-         |Failed clearing cmd at tag >",
+        "<ufshcd_abort|ufshcd_try_to_abort_task>: <Device abort task at tag |no response from device. tag = \
+         |issued. tag = |Failed clearing cmd at tag |Failed to abort task, tag = >",
         Cause(Timeout, Unclear),
         "drivers/ufs/core/ufshcd.c ufshcd_abort(), ufshcd_try_to_abort_task(); 3.14-6.18",
     ),
@@ -107,8 +107,53 @@ pub(crate) const RULES: &[Rule] = &[
         "drivers/ufs/core/ufshcd.c ufshcd_wait_for_uic_cmd(), ufshcd_uic_pwr_ctrl(); 3.14-6.18",
     ),
     UFS.rule(
+        "ufs-task-timeout",
+        "<__ufshcd_issue_tm_cmd|ufshcd_issue_tm_cmd>: task management cmd <hex> timed-out",
+        Cause(Timeout, Unclear),
+        "drivers/ufs/core/ufshcd.c __ufshcd_issue_tm_cmd(); 3.14-6.18",
+    ),
+    UFS.rule(
+        "ufs-not-answering",
+        "ufshcd_verify_dev_init: NOP OUT failed <dec>$",
+        Cause(Timeout, Unclear),
+        "drivers/ufs/core/ufshcd.c ufshcd_verify_dev_init(); 3.12-6.18",
+    ),
+    UFS.rule(
+        "ufs-query",
+        "<ufshcd_query_flag|ufshcd_query_attr|__ufshcd_query_descriptor|ufshcd_query_descriptor>: \
+         <Sending flag query|opcode 0x><blanks>{<hex> }for idn <dec> failed, {index <dec>, }err = <dec>$",
+        ParseKind(ufs_query),
+        "drivers/ufs/core/ufshcd.c ufshcd_query_flag(), ufshcd_query_attr(); 3.12-6.18",
+    ),
+    UFS.rule(
+        "ufs-status",
+        "OCS error from controller = <hex> for tag <dec>$",
+        Cause(Transport, Unclear),
+        "drivers/ufs/core/ufshcd.c ufshcd_transfer_rsp_status(): overall command status; 3.4-6.18",
+    ),
+    UFS.rule(
+        "ufs-link",
+        "<link startup failed |ufshcd_uic_hibern8_enter: hibern8 enter failed. ret = \
+         |ufshcd_uic_hibern8_exit: hibern8 exit failed. ret = |ufshcd_change_power_mode: power mode change failed >",
+        Cause(Transport, Unclear),
+        "drivers/ufs/core/ufshcd.c ufshcd_link_startup(), ufshcd_uic_hibern8_enter(); 3.12-6.18",
+    ),
+    UFS.rule(
+        "ufs-lost",
+        "<ufshcd_link_recovery: link recovery failed, err |ufshcd_host_reset_and_restore: Host init failed \
+         |ufshcd_err_handler: reset and restore failed with err >",
+        Cause(Removed, Unclear),
+        "drivers/ufs/core/ufshcd.c ufshcd_link_recovery(), ufshcd_host_reset_and_restore(), ufshcd_err_handler(); 3.14-6.18",
+    ),
+    UFS.rule(
+        "ufs-controller",
+        "<Controller enable failed|Host controller enable failed|Controller not ready to accept UIC commands>",
+        Cause(Timeout, Unclear),
+        "drivers/ufs/core/ufshcd.c ufshcd_hba_enable(), ufshcd_send_uic_cmd(); 3.4-6.18",
+    ),
+    UFS.rule(
         "ufs-error",
-        "<ufshcd_check_errors: saved_err 0x|ufshcd_err_handler started; HBA state >",
+        "<ufshcd_check_errors: saved_err 0x|ufshcd_err_handler started; HBA state |ufshcd_err_handler: saved_err = 0x>",
         Cause(Transport, Unclear),
         "drivers/ufs/core/ufshcd.c ufshcd_check_errors(), ufshcd_err_handler(); 3.18-6.18",
     ),
@@ -119,6 +164,13 @@ pub(crate) const RULES: &[Rule] = &[
         "drivers/ufs/core/ufshcd.c ufshcd_eh_device_reset_handler(); 3.14-6.18",
     ),
 ];
+
+/// -ETIMEDOUT, -EAGAIN (no answer to the query): positive numbers are answers, of a device that does
+/// not have the flag.
+fn ufs_query(text: &MatchedText<'_>) -> Option<RecordKind> {
+    matches!(text.fields.last(), Some(&("-110" | "-11")))
+        .then_some(RecordKind::Cause(Timeout, Unclear))
+}
 
 /// Hyper-V logs each failed command. Only reads, writes and flushes are about data: the others are
 /// questions that the host does not know.

@@ -7,7 +7,7 @@ use crate::model::kernel_log::parsed_record::{
     AdditionalSense, DeviceKind, MatchedText, RecordKind, ScsiRecord, TopologyUpdate,
 };
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule, RuleFamily};
+use crate::model::kernel_log::rule::{DRIVE, Evidence, Role, Rule, RuleFamily};
 use crate::model::kernel_log::scsi_sense;
 
 /// The driver and the device of a command: `sd 2:0:0:0: [sdb] tag#3 `. Up to 3.16,
@@ -29,6 +29,12 @@ const MIN_COMMAND_BYTES: usize = 6;
 
 pub(crate) const RULES: &[Rule] = &[
     SD.rule(
+        "scsi-cache-flush",
+        "Synchronizing SCSI cache$",
+        Record(RecordKind::Topology(TopologyUpdate::CacheFlush)),
+        "drivers/scsi/sd.c sd_shutdown(), sd_suspend_common(): also when a disk was unplugged; 2.6.32-6.18",
+    ),
+    SD.with_role(Role::CacheFlush).rule(
         "scsi-cache",
         "<Synchronize Cache(10)|Synchronize Cache(16)|Synchronize Cache|Start/Stop Unit|Test Unit Ready|Read Capacity(16)|Read Capacity(10)> failed: Result: hostbyte=<word>",
         ParseKind(cache_sync_failed),

@@ -255,7 +255,8 @@ pub(crate) const RULES: &[Rule] = &[
 fn io_error(text: &MatchedText<'_>) -> Option<RecordKind> {
     Some(match text.fields.last()?.trim_start_matches('-') {
         "117" | "74" => RecordKind::Cause(FsCorruption, Unclear),
-        "28" => RecordKind::Continuation,
+        // The thin pool below is full.
+        "28" => RecordKind::Effect(FsError, No),
         _ => RecordKind::Effect(FsError, Unclear),
     })
 }

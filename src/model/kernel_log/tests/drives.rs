@@ -327,7 +327,7 @@ fn adapter_and_bridge_errors() {
         ),
         (
             "mmcblk0: mmc1:0001 SD16G 14.8 GiB\nmmcblk0boot0: mmc1:0001 SD16G partition 1 4.00 MiB\nmmc1: Timeout waiting for hardware interrupt.\nmmc0: cqhci: timeout for tag 3",
-            "timeout mmcblk0 unclear; timeout mmc0 no",
+            "timeout mmcblk0 unclear; timeout mmc0 unclear",
         ),
     ]);
 }

@@ -47,7 +47,7 @@ fn ext4_and_jbd2_errors() {
         ),
         (
             "EXT4-fs warning (device dm-25): ext4_end_bio:370: I/O error 3 writing to inode 378 starting block 151425)",
-            "nothing",
+            "fs-error dm-25 no",
         ),
         (
             "Aborting journal on device dm-21-8.",

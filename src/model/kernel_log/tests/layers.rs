@@ -52,7 +52,10 @@ fn md_errors_name_the_member() {
             "md/raid1:md0: not clean -- starting background reconstruction",
             "nothing",
         ),
-        ("md: kicking non-fresh sdb1 from array!", "nothing"),
+        (
+            "md: kicking non-fresh sdb1 from array!",
+            "removed sdb1 unclear",
+        ),
     ]);
 }
 
@@ -65,7 +68,7 @@ fn device_mapper_pool_and_checksum_errors() {
         ),
         (
             "device-mapper: thin: 253:6: switching pool to out-of-data-space (queue IO) mode",
-            "nothing",
+            "readonly 253:6 no",
         ),
         (
             "device-mapper: thin: 253:6: switching pool to out-of-data-space (error IO) mode",

@@ -307,7 +307,7 @@ fn cards_and_their_hosts() {
             "mmcblk0: command error, retrying timeout",
             "timeout mmcblk0 unclear",
         ),
-        ("mmcblk0: recovery failed!", "removed mmcblk0 unclear"),
+        ("mmcblk0: recovery failed!", "timeout mmcblk0 unclear"),
         (
             &format!("{card}mmc0: Card stuck being busy! mmc_do_erase"),
             "timeout mmcblk0 unclear",
@@ -343,7 +343,7 @@ fn cards_and_their_hosts() {
         ),
         (
             "mmc1: error -84 whilst initialising MMC card",
-            "transport mmc1 no",
+            "transport mmc1 unclear",
         ),
         (
             "mmc1: Timeout waiting for hardware interrupt.",
