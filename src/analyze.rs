@@ -4,16 +4,22 @@
 //! In: files, standard input. Out: results as values, which the command line prints. Depends on
 //! `model` only.
 
+mod clean_text;
 mod continuation;
+mod coverage;
+mod framing;
 pub mod fsck;
 mod input_source;
 mod journal;
 pub(crate) mod kernel_log_analysis;
+mod kernel_words;
 mod line_format;
 mod log_analyzer;
+mod quoted_printable;
 pub(crate) mod smart;
 #[cfg(test)]
 mod tests;
+mod unwrap;
 
 pub use fsck::fsck;
 pub use input_source::InputSource;

@@ -5,6 +5,8 @@
 //! record only in a log whose lines have none. A line with a prefix continues a record if the
 //! kernel's reader (syslog(2)) has split a quoted name at its line breaks.
 
+use crate::analyze::framing::{Measure, Wrap, may_be_broken};
+
 /// Lines before the first one with a prefix that are kept until the log's form is known.
 const MAX_UNDECIDED: usize = 256;
 /// A record of the kernel has at most 1 KiB.
@@ -18,17 +20,42 @@ pub(crate) struct TextRecord {
     pub wall: Option<u64>,
     pub facility: u8,
     pub text: String,
+    /// The text as it was before its lines were broken at the file's column.
+    pub unwrapped: Option<String>,
+    /// Each line but the last had no room for the first word of the next.
+    pub may_be_broken: bool,
+    /// Of the last line that belongs to the record.
+    pub measure: Measure,
 }
 
 impl TextRecord {
-    fn append(&mut self, text: &str) {
+    fn append(&mut self, line: &TextRecord, wrap: Option<Wrap>, longest: usize) {
+        self.may_be_broken &= may_be_broken(self.measure, line.measure, longest);
+        if let Some(wrap) = wrap
+            && wrap.continues(self.measure, line.measure)
+        {
+            let whole = self.unwrapped.get_or_insert_with(|| self.text.clone());
+            let between = wrap.between(self.measure, line.measure);
+            if between == " " {
+                whole.truncate(whole.trim_end_matches(' ').len());
+            }
+            whole.push_str(between);
+            whole.push_str(&line.text);
+        } else if let Some(whole) = &mut self.unwrapped {
+            whole.push('\n');
+            whole.push_str(&line.text);
+        }
+        self.measure = line.measure;
         self.text.push('\n');
-        self.text.push_str(text);
+        self.text.push_str(&line.text);
     }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct RecordJoiner {
+    pub wrap: Option<Wrap>,
+    /// Characters of the file's longest line, as far as it is known.
+    pub longest: usize,
     form: Form,
     /// The last record, to which more lines can be added.
     last: Option<TextRecord>,
@@ -78,7 +105,7 @@ impl RecordJoiner {
                     && self.added < MAX_LINES
                 {
                     self.added += 1;
-                    last.append(&line.text);
+                    last.append(&line, self.wrap, self.longest);
                 }
                 Vec::new()
             }
@@ -99,7 +126,7 @@ impl RecordJoiner {
             self.held.push(line);
             if is_end {
                 for part in self.held.drain(..) {
-                    last.append(&part.text);
+                    last.append(&part, None, self.longest);
                 }
             }
             return Vec::new();

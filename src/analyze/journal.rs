@@ -45,11 +45,41 @@ impl JournalEntry {
     }
 }
 
+/// The first line of a record in the form `verbose`:
+/// `Thu 2019-11-07 16:01:25.185075 CET [s=…;i=…;b=…;m=…;t=…;x=…]`
+pub(crate) fn is_verbose_header(line: &str) -> bool {
+    line.ends_with(']')
+        && line.contains(" [s=")
+        && line.contains(";i=")
+        && line.starts_with(|c: char| c.is_ascii_uppercase())
+}
+
+/// A line that is a JSON object.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum JsonLine {
+    Entry(JournalEntry),
+    /// A container's runtime or a shipper of logs wrote the line: its text, which has any form.
+    Text(String),
+    Other,
+}
+
+/// The fields in which others than journald put a line: docker's json-file, fluentd and the like.
+const TEXT_FIELDS: [&str; 4] = ["log", "message", "msg", "line"];
+
 /// None: not a JSON object.
-pub(crate) fn parse_json(line: &str) -> Option<JournalEntry> {
+pub(crate) fn parse_json(line: &str) -> Option<JsonLine> {
     let Value::Object(fields) = serde_json::from_str(line).ok()? else {
         return None;
     };
+    if !fields
+        .keys()
+        .any(|name| name == "MESSAGE" || name == "_TRANSPORT")
+    {
+        let text = TEXT_FIELDS
+            .iter()
+            .find_map(|name| fields.get(*name)?.as_str());
+        return Some(text.map_or(JsonLine::Other, |text| JsonLine::Text(text.to_owned())));
+    }
     let mut entry = JournalEntry::default();
     for (name, value) in fields {
         let text = match value {
@@ -68,5 +98,5 @@ pub(crate) fn parse_json(line: &str) -> Option<JournalEntry> {
         };
         entry.set(&name, text);
     }
-    Some(entry)
+    Some(JsonLine::Entry(entry))
 }

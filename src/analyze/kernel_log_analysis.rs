@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::analyze::coverage::{ExampleLine, Understanding};
 use crate::analyze::smart::Health;
 use crate::model::kernel_log::classify::RejectedRequest;
 use crate::model::kernel_log::device_name;
@@ -13,12 +14,30 @@ use crate::model::kernel_log::fault::{DriveFault, FaultSummary};
 /// Maximum number of events listed per file; all are counted.
 pub(crate) const MAX_LISTED_EVENTS: usize = 200;
 
+/// What a log says as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogHealth {
+    /// No record of the kernel, or less than half of the lines was understood, and no error is among
+    /// them.
+    Unknown,
+    /// Records of the kernel, and no error of a drive or a filesystem.
+    Clean,
+    Errors,
+}
+
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KernelLogAnalysis {
     pub file: String,
+    pub health: LogHealth,
     /// Number of records that the kernel wrote.
     pub records: u64,
+    /// Lines in no known form.
+    pub lines_not_understood: u64,
+    /// The first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub example: Option<ExampleLine>,
     pub classes: BTreeMap<Class, u64>,
     pub drive_fault: DriveFault,
     pub devices: Vec<DeviceSummary>,
@@ -66,7 +85,6 @@ fn is_zero(number: &u64) -> bool {
 /// Collects the events of one file.
 #[derive(Debug, Default)]
 pub(crate) struct AnalysisBuilder {
-    pub records: u64,
     tally: FaultSummary,
     classes: BTreeMap<Class, u64>,
     events: Vec<EventLine>,
@@ -101,7 +119,7 @@ impl AnalysisBuilder {
         self.tally.add_rejected(excused);
     }
 
-    pub(crate) fn build(mut self, file: String) -> KernelLogAnalysis {
+    pub(crate) fn build(mut self, file: String, lines: Understanding) -> KernelLogAnalysis {
         for (name, rejected) in self.tally.remove_rejected() {
             let of = |event: &EventLine| {
                 event.class == Class::Io && device_name::whole_disk(&event.device) == name
@@ -128,11 +146,22 @@ impl AnalysisBuilder {
             }
         });
         let devices = devices.collect();
+        let health = match self.classes.is_empty() {
+            false => LogHealth::Errors,
+            true if lines.is_insufficient => LogHealth::Unknown,
+            true => LogHealth::Clean,
+        };
         KernelLogAnalysis {
             file,
-            records: self.records,
+            health,
+            records: lines.records,
+            lines_not_understood: lines.not_understood,
+            example: lines.example,
             classes: self.classes,
-            drive_fault: self.tally.worst_fault(),
+            drive_fault: match health {
+                LogHealth::Unknown => DriveFault::Unclear,
+                LogHealth::Clean | LogHealth::Errors => self.tally.worst_fault(),
+            },
             devices,
             events: self.events,
             more_events: self.omitted_events,

@@ -3,16 +3,20 @@
 //!
 //! In: one line. Out: the kernel's text, or the result that a program wrote the line. Does not
 //! interpret device names. The formats: dmesg with all its options, journalctl, syslog (RFC 3164,
-//! RFC 5424, ISO time stamps, BSD facility words), netconsole, consoles of real-time and Android
-//! kernels, a bare `kernel: `, the output of grep, quoted mail.
+//! RFC 5424, ISO time stamps, facility and level as words), netconsole, consoles of real-time and
+//! Android kernels, a bare `kernel: `, the output of grep, quoted mail, numbered lines, logs of
+//! containers, a line in brackets or quotes.
 
-const FACILITIES: [&str; 12] = [
-    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv",
-    "ftp",
-];
-const LEVELS: [&str; 8] = [
-    "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug",
-];
+mod container;
+mod level_words;
+mod stamps;
+mod wall_clock;
+
+pub(crate) use crate::analyze::line_format::container::is_partial;
+use crate::analyze::line_format::level_words::{is_level_word, level_number};
+use crate::analyze::line_format::stamps::{
+    is_caller, is_time_of_day, parse_seconds, parse_time_of_day,
+};
 
 /// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,67 +28,138 @@ pub(crate) enum LogLine<'a> {
         kernel_time: Option<u64>,
         wall: Option<u64>,
         facility: u8,
-        /// The line has a time, a level, a tag or the like in front of the text.
-        has_prefix: bool,
     },
-    /// Written by a program, or about one.
-    Program { kernel_time: Option<u64> },
+    /// Written by a program, or about one. `text`: after the tag, if there is a tag.
+    Program {
+        kernel_time: Option<u64>,
+        text: Option<&'a str>,
+        /// Something stands in front of the tag.
+        has_header: bool,
+    },
+    /// A line of a container, or a line with a date, and nothing shows who wrote it.
+    Unsigned { text: &'a str, wall: Option<u64> },
+    /// Nothing in front of the text.
+    Bare { text: &'a str },
     /// `-- Boot 3f… --`, `-- Reboot --`
     Boot,
+    /// Of the tool that printed the log: `-- No entries --`.
+    Note,
 }
 
 pub(crate) fn parse_line(line: &str) -> LogLine<'_> {
-    let mut at = LineParser {
-        rest: line,
-        kernel_time: None,
-        wall: None,
-        facility: 0,
-        has_syslog_stamp: false,
-    };
+    if let Some(inside) = without_enclosure(line)
+        && let found @ LogLine::Kernel { .. } = parse_open_line(inside)
+    {
+        return found;
+    }
+    parse_open_line(line)
+}
+
+/// `[Nov  7 16:01:25 host kernel: text]`, `"[   12.345678] text",`: what is inside.
+fn without_enclosure(line: &str) -> Option<&str> {
+    let line = line.trim().trim_end_matches(',');
+    let inside = |open: char, close: char| line.strip_prefix(open)?.strip_suffix(close);
+    [('"', '"'), ('\'', '\''), ('`', '`'), ('(', ')')]
+        .into_iter()
+        .find_map(|(open, close)| inside(open, close))
+        .or_else(|| {
+            let inside = inside('[', ']')?;
+            let mut depth = 0_i32;
+            let closes_before = inside.bytes().any(|byte| {
+                depth += i32::from(byte == b'[') - i32::from(byte == b']');
+                depth < 0
+            });
+            (!closes_before).then_some(inside)
+        })
+}
+
+fn parse_open_line(line: &str) -> LogLine<'_> {
+    let mut at = LineParser::new(line);
     at.skip_quote_marks();
     let length = at.rest.len();
+    at.skip_line_number();
     at.skip_file_name();
     at.parse_cut_bracket();
     if at.rest.starts_with("-- Boot ") || at.rest.starts_with("-- Reboot") {
         return LogLine::Boot;
     }
-    if !at.parse_priority() {
-        return LogLine::Program { kernel_time: None };
+    if is_note(at.rest) {
+        return LogLine::Note;
     }
-    for _ in 0..6 {
+    if !at.parse_priority() {
+        return LogLine::Program {
+            kernel_time: None,
+            text: None,
+            has_header: true,
+        };
+    }
+    for _ in 0..8 {
         let before = at.rest.len();
+        at.parse_container();
+        at.parse_level_words();
         at.parse_bracket();
         at.parse_dmesg_names();
         at.parse_wall_clock();
         if at.rest.len() == before {
             break;
         }
+        if at.rest.starts_with('<') && at.kernel_time.is_none() && !at.parse_priority() {
+            return LogLine::Program {
+                kernel_time: None,
+                text: None,
+                has_header: true,
+            };
+        }
     }
+    let has_header = at.rest.len() < length;
     match at.parse_tag() {
         Tag::Kernel => {
+            at.parse_priority();
             for _ in 0..4 {
                 at.parse_bracket();
             }
             // Some daemons print the tag's colon again.
             at.rest = at.rest.strip_prefix(": ").unwrap_or(at.rest);
         }
-        Tag::Program => {
+        Tag::Program(text) => {
             return LogLine::Program {
                 kernel_time: at.kernel_time,
+                text: Some(text),
+                has_header,
             };
         }
         Tag::None if at.has_syslog_stamp && !at.has_kernel_time_after_host() => {
-            return LogLine::Program { kernel_time: None };
+            return LogLine::Unsigned {
+                text: at.rest,
+                wall: at.wall,
+            };
+        }
+        Tag::None if at.is_of_container && at.kernel_time.is_none() => {
+            return LogLine::Unsigned {
+                text: at.rest,
+                wall: at.wall,
+            };
         }
         Tag::None => {}
+    }
+    if at.rest.len() == length {
+        return LogLine::Bare { text: at.rest };
     }
     LogLine::Kernel {
         text: at.rest,
         kernel_time: at.kernel_time,
         wall: at.wall,
         facility: at.facility,
-        has_prefix: at.rest.len() < length,
     }
+}
+
+/// `-- Logs begin at …`, `-- No entries --`, `[snip]`
+fn is_note(line: &str) -> bool {
+    let line = line.trim();
+    line.starts_with("-- ") && line.ends_with(" --")
+        || line.starts_with("-- Logs begin at ")
+        || line.starts_with("-- Journal begins at ")
+        || ["[snip]", "[cut]", "<snip>"].contains(&line)
 }
 
 #[derive(Clone, Copy)]
@@ -95,15 +170,29 @@ struct LineParser<'a> {
     facility: u8,
     /// A syslog time stamp was present: a tag must follow.
     has_syslog_stamp: bool,
+    /// A runtime of containers printed the line's beginning.
+    is_of_container: bool,
 }
 
-enum Tag {
+enum Tag<'a> {
     Kernel,
-    Program,
+    /// The text after it.
+    Program(&'a str),
     None,
 }
 
 impl<'a> LineParser<'a> {
+    fn new(line: &'a str) -> LineParser<'a> {
+        LineParser {
+            rest: line,
+            kernel_time: None,
+            wall: None,
+            facility: 0,
+            has_syslog_stamp: false,
+            is_of_container: false,
+        }
+    }
+
     /// The quote marks of a mail: `> `, `| ` and blanks.
     fn skip_quote_marks(&mut self) {
         self.rest = self
@@ -111,8 +200,24 @@ impl<'a> LineParser<'a> {
             .trim_start_matches(['>', '|', ' ', '\t', '\u{feff}']);
         // The mark of a list, a patch or a quoted code.
         let after = self.rest.trim_start_matches(['-', '+', '*', '#', '`', ' ']);
-        if after.starts_with('[') {
+        if after.starts_with('[') || after.len() < self.rest.len() && begins_with_header(after) {
             self.rest = after;
+        }
+    }
+
+    /// `  12  [   12.345678] `, `12. Nov  7 …`, `12| <6>…`: the numbers of a pasted text.
+    fn skip_line_number(&mut self) {
+        let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
+        if !(1..=6).contains(&digits) {
+            return;
+        }
+        let after = &self.rest[digits..];
+        let text = after
+            .strip_prefix(['.', ':', ')', '|', '#'])
+            .unwrap_or(after);
+        let header = text.trim_start();
+        if header.len() < after.len() && begins_with_header(header) {
+            self.rest = header;
         }
     }
 
@@ -161,10 +266,19 @@ impl<'a> LineParser<'a> {
         self.rest = rest;
     }
 
-    /// netconsole's lines, as a log daemon stores them: `192.0.2.7 [   12.345678] `, without a tag.
+    /// netconsole's lines, as a log daemon stores them: `192.0.2.7 [   12.345678] `, without a tag;
+    /// also with words for the facility and the level.
     fn has_kernel_time_after_host(&mut self) -> bool {
-        if self.kernel_time.is_none() {
-            let (_, after) = token(self.rest);
+        let (mut rest, mut hosts) = (self.rest, 0);
+        for _ in 0..4 {
+            if self.kernel_time.is_some() {
+                break;
+            }
+            let (word, after) = token(rest);
+            hosts += usize::from(!is_level_word(word));
+            if hosts > 1 || word.ends_with(':') && !is_level_word(word) {
+                break;
+            }
             let mut ahead = LineParser {
                 rest: after,
                 ..*self
@@ -174,6 +288,7 @@ impl<'a> LineParser<'a> {
                 *self = ahead;
                 self.parse_bracket();
             }
+            rest = after;
         }
         self.kernel_time.is_some()
     }
@@ -195,7 +310,7 @@ impl<'a> LineParser<'a> {
         self.facility == 0
     }
 
-    /// `[   12.345678]`, `[  +0.000041]`, `[Sun Apr 26 15:05:30 2020]`, `[Jan13 04:31]`,
+    /// `[   12.345678]`, `[  +0.000041]`, `[<    0.000041>]`, `[Sun Apr 26 15:05:30 2020]`, `[Jan13 04:31]`,
     /// `[  T665]`, `[ C36]`, `[    1.5 <    0.1>]`, `[    1.345678@1]`, `[    1.345678,1]`
     fn parse_bracket(&mut self) {
         let Some(inside) = self.rest.trim_start().strip_prefix('[') else {
@@ -214,10 +329,10 @@ impl<'a> LineParser<'a> {
             .rsplit_once(',')
             .filter(|(time, _)| time.contains('.'))
             .map_or(first, |(time, _)| time);
+        let distance = stamp.trim_matches(['<', '>', '+', '-', ' ']);
         if let Some(time) = parse_seconds(without_cpu) {
             self.kernel_time = Some(time);
-        } else if first.starts_with('+') && parse_seconds(&first[1..]).is_some() || is_caller(stamp)
-        {
+        } else if parse_seconds(distance).is_some() || is_caller(stamp) {
             // The time since the previous line, or the thread or CPU that wrote the line.
         } else if let Some(wall) = parse_time_of_day(stamp) {
             self.wall = Some(wall);
@@ -258,104 +373,49 @@ impl<'a> LineParser<'a> {
         let Some((facility, rest)) = self.rest.split_once(':') else {
             return;
         };
-        let Some(number) = FACILITIES
-            .iter()
-            .position(|name| *name == facility.trim_end())
-        else {
+        let Some(number) = level_words::facility_number(facility.trim_end()) else {
             return;
         };
         let Some((level, after)) = rest.split_once(':') else {
             return;
         };
-        if LEVELS.contains(&level.trim()) {
-            self.facility = number as u8;
+        if level_number(level.trim()).is_some() {
+            self.facility = number;
             self.rest = after.strip_prefix(' ').unwrap_or(after);
         }
     }
 
-    /// `Nov  7 16:01:25`, `set 03 13:04:29`, `2020-12-02T21:55:55.868531+01:00`,
-    /// `Wed 2020-12-02 21:55:55 CET`, `1606945555.868531`
-    fn parse_wall_clock(&mut self) {
-        if self.has_syslog_stamp
-            || self.kernel_time.is_some()
-            || self.wall.is_some()
-            || self.rest.starts_with('[')
-        {
-            return;
-        }
-        // dmesg --time-format iso prints a comma, and no host or tag.
-        let (first, after) = token(self.rest);
-        if first.len() >= 19
-            && first.as_bytes()[4] == b'-'
-            && first.contains('T')
-            && first.contains(':')
-        {
-            self.wall = parse_time_of_day(first);
-            self.has_syslog_stamp = !first.contains(',');
-            self.rest = after;
-            return;
-        }
-        if first.len() >= 10
-            && first.contains('.')
-            && first.as_bytes()[0].is_ascii_digit()
-            && parse_seconds(first).is_some()
-        {
-            self.wall = parse_seconds(first);
-            self.has_syslog_stamp = true;
-            self.rest = after;
-            return;
-        }
-        // Fields up to a time of day; a date has at most this many.
-        let mut rest = self.rest;
-        for words in 0..4 {
-            let (word, after) = token(rest);
-            if word.is_empty() || word.len() > 16 {
-                return;
-            }
-            if is_time_of_day(word) {
-                if words == 0 && !self.rest.starts_with(|c: char| c.is_ascii_digit()) {
-                    return;
-                }
-                let stamp_length = self.rest.len() - after.len();
-                self.wall = parse_time_of_day(&self.rest[..stamp_length]);
-                self.has_syslog_stamp = true;
-                self.rest = after;
-                // `CET` of journalctl's short-full format, or a year.
-                let (zone, after) = token(self.rest);
-                if (2..=5).contains(&zone.len())
-                    && zone.bytes().all(|byte| byte.is_ascii_uppercase())
-                    || zone.len() == 4 && zone.bytes().all(|byte| byte.is_ascii_digit())
-                {
-                    self.rest = after;
-                }
-                return;
-            }
-            rest = after;
-        }
-    }
-
-    /// `host kernel: `, `kernel: `, `host kern.err kernel: `, `host kernel - - - `. `host sshd[123]: ` and `systemd[1]: ` are
-    /// tags of programs.
-    fn parse_tag(&mut self) -> Tag {
+    /// `host kernel: `, `kernel: `, `host kern.err kernel: `, `host kernel - - - `. `host sshd[123]: `
+    /// and `systemd[1]: ` are tags of programs.
+    fn parse_tag(&mut self) -> Tag<'a> {
         let head_end = self
             .rest
             .char_indices()
             .nth(160)
             .map_or(self.rest.len(), |(end, _)| end);
         let head = &self.rest[..head_end];
+        // The text stands in the next line.
+        if let Some(before) = self.rest.strip_suffix("kernel - - -")
+            && before.split_whitespace().count() <= 1
+        {
+            self.rest = "";
+            return Tag::Kernel;
+        }
         for (tag, length) in [
             ("kernel: ", 8),
             ("vmunix: ", 8),
             ("kernel:", 7),
+            ("kernel[0]: ", 11),
             ("kernel - - - ", 13),
             ("kernel - - ", 11),
+            ("[kernel] ", 9),
         ] {
             let Some(at) = head.find(tag) else { continue };
             let before = &head[..at];
             let own_word = before.is_empty() || before.ends_with(' ');
             let hosts = before
                 .split_whitespace()
-                .filter(|word| !is_facility_and_level(word));
+                .filter(|word| !is_level_word(word) && !is_number_or_letter(word));
             if own_word && !before.contains(": ") && hosts.count() <= 1 {
                 // `kernel:` at a line's end is an empty record; elsewhere it is text.
                 if length == 7 && at + 7 != self.rest.len() && !self.has_syslog_stamp {
@@ -375,7 +435,8 @@ impl<'a> LineParser<'a> {
                 && !number.is_empty()
                 && number.bytes().all(|byte| byte.is_ascii_digit())
             {
-                return Tag::Program;
+                let start = head.len() - after.len();
+                return Tag::Program(self.rest.get(start..).unwrap_or_default());
             }
             rest = after;
         }
@@ -383,99 +444,21 @@ impl<'a> LineParser<'a> {
     }
 }
 
+/// The ids and the level of Android's log: `0     0 E kernel: `.
+fn is_number_or_letter(word: &str) -> bool {
+    word.len() == 1 || word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a stamp, a priority or a date begins here.
+fn begins_with_header(text: &str) -> bool {
+    let mut at = LineParser::new(text);
+    at.parse_priority();
+    at.parse_bracket();
+    at.parse_wall_clock();
+    at.rest.len() < text.len()
+}
+
 fn token(text: &str) -> (&str, &str) {
     let text = text.trim_start_matches(' ');
     text.split_once(' ').unwrap_or((text, ""))
-}
-
-/// `kern.err`, `user.warning`: the facility and the level, as BSD's and busybox' log daemons print
-/// them.
-fn is_facility_and_level(word: &str) -> bool {
-    word.split_once('.').is_some_and(|(facility, level)| {
-        (FACILITIES.contains(&facility) || facility.starts_with("local"))
-            && (LEVELS.contains(&level) || ["error", "warning", "panic"].contains(&level))
-    })
-}
-
-/// `12.345678`, in some languages `12,345678` → microseconds.
-fn parse_seconds(text: &str) -> Option<u64> {
-    let (whole, part) = text.split_once(['.', ','])?;
-    if whole.is_empty()
-        || whole.len() > 12
-        || part.is_empty()
-        || part.len() > 9
-        || !text
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b','))
-    {
-        return None;
-    }
-    let micros: u64 = format!("{part:0<6}").get(..6)?.parse().ok()?;
-    whole
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1_000_000)?
-        .checked_add(micros)
-}
-
-/// `T665`, `C36`; some formats contain both.
-fn is_caller(text: &str) -> bool {
-    let text = text.trim();
-    let number = text.strip_prefix('T').or_else(|| text.strip_prefix('C'));
-    number.is_some_and(|number| {
-        !number.is_empty() && number.len() <= 10 && number.bytes().all(|byte| byte.is_ascii_digit())
-    })
-}
-
-fn is_time_of_day(word: &str) -> bool {
-    let bytes = word.as_bytes();
-    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
-    digit(0)
-        && digit(1)
-        && bytes.get(2) == Some(&b':')
-        && digit(3)
-        && digit(4)
-        && (bytes.len() == 5 || bytes.get(5) == Some(&b':') && digit(6) && digit(7))
-}
-
-/// Reads a time of day from a stamp, and the day of the month. Sufficient to compare the times of
-/// nearby records.
-fn parse_time_of_day(stamp: &str) -> Option<u64> {
-    let bytes = stamp.as_bytes();
-    let at = (0..bytes.len().saturating_sub(4)).find(|at| {
-        stamp.get(*at..).is_some_and(|rest| {
-            is_time_of_day(rest.get(..8).or_else(|| rest.get(..5)).unwrap_or_default())
-        })
-    })?;
-    let two = |at: usize| {
-        stamp
-            .get(at..at + 2)
-            .and_then(|text| text.parse::<u64>().ok())
-    };
-    let (hours, minutes) = (two(at)?, two(at + 3)?);
-    let seconds = if bytes.get(at + 5) == Some(&b':') {
-        two(at + 6)?
-    } else {
-        0
-    };
-    let fraction = match bytes.get(at + 8) {
-        Some(b'.' | b',') => stamp.get(at + 9..).map(|rest| {
-            rest.chars()
-                .take(6)
-                .take_while(char::is_ascii_digit)
-                .collect::<String>()
-        }),
-        _ => None,
-    };
-    let micros = fraction
-        .and_then(|digits| format!("{digits:0<6}").parse::<u64>().ok())
-        .unwrap_or(0);
-    let day = stamp
-        .get(..at)?
-        .split(|c: char| !c.is_ascii_digit())
-        .filter(|word| (1..=2).contains(&word.len()))
-        .filter_map(|word| word.parse::<u64>().ok())
-        .next_back()
-        .unwrap_or(0);
-    Some((((day * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000_000 + micros)
 }

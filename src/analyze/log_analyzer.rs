@@ -8,22 +8,23 @@ use std::io::BufRead;
 
 use jiff::Timestamp;
 
+use crate::analyze::clean_text::clean;
 use crate::analyze::continuation::{RecordJoiner, TextRecord};
+use crate::analyze::coverage::Coverage;
+use crate::analyze::framing::{Framing, Measure, SAMPLE_LINES, may_continue};
 use crate::analyze::input_source::{InputSource, Lines};
+use crate::analyze::journal;
 use crate::analyze::kernel_log_analysis::{AnalysisBuilder, KernelLogAnalysis};
-use crate::analyze::line_format::LogLine;
-use crate::analyze::{journal, line_format};
+use crate::analyze::kernel_words::{Likeness, likeness};
+use crate::analyze::line_format::{LogLine, is_partial};
+use crate::analyze::quoted_printable::QuotedPrintable;
+use crate::analyze::unwrap::unwrap_lines;
 use crate::model::kernel_log::classify::Classifier;
 use crate::model::kernel_log::event::Event;
 use crate::model::kernel_log::record;
 use crate::model::kernel_log::record::Record;
-use crate::model::kernel_log::rules;
 
-/// Lines of quoted-printable have 76 bytes, or a few less if a character of several bytes follows.
-const MIN_MAIL_LINE_BYTES: usize = 70;
-const MAX_MAIL_LINE_BYTES: usize = 2_048;
-/// Lines are wrapped at 72 columns or more; the header has up to 40 of them.
-const MIN_WRAPPED_BYTES: usize = 24;
+const MAX_PARTIAL_LINE_BYTES: usize = 16 * 1024;
 
 /// Reads a whole log and returns its analysis.
 pub fn kernel_log(source: &InputSource) -> io::Result<KernelLogAnalysis> {
@@ -48,8 +49,15 @@ pub(crate) struct LogAnalyzer {
     boot: Option<String>,
     export_entry: Option<journal::JournalEntry>,
     joiner: RecordJoiner,
-    /// The beginning of a line of a mail that goes on in the next line.
-    mail_line: String,
+    coverage: Coverage,
+    mail: QuotedPrintable,
+    /// The beginning of a container's line that goes on in the next line.
+    partial_line: String,
+    /// The first lines, until the framing is known.
+    sample: Vec<(u64, String)>,
+    framing: Option<Framing>,
+    /// The last line, if it belongs to something that was understood.
+    last_understood: Option<Measure>,
 }
 
 impl LogAnalyzer {
@@ -97,9 +105,9 @@ impl LogAnalyzer {
         if !raw.is_empty() {
             self.push_kmsg(&raw, raw_line);
         }
-        if !self.mail_line.is_empty() {
-            let rest = std::mem::take(&mut self.mail_line);
-            self.push_text(&rest);
+        self.end_sample();
+        if let Some(rest) = self.mail.finish() {
+            self.parse_line(self.line, &rest);
         }
         if let Some(entry) = self.export_entry.take() {
             self.push_entry(&entry);
@@ -108,30 +116,41 @@ impl LogAnalyzer {
     }
 
     pub(crate) fn finish(mut self, file: String) -> KernelLogAnalysis {
+        self.end_sample();
         let records = self.joiner.finish();
         self.push_records(records);
         self.finish_boot();
-        self.builder.build(file)
+        let understanding = std::mem::take(&mut self.coverage).finish();
+        self.builder.build(file, understanding)
     }
 
     fn push_kmsg(&mut self, raw: &[u8], line: u64) {
-        if let Ok(mut record) = record::parse(raw) {
-            record.seq = line;
-            self.push(&record);
+        self.end_sample();
+        match record::parse(raw) {
+            Ok(mut record) => {
+                record.seq = line;
+                match record.facility {
+                    0 => self.coverage.add_kernel(),
+                    _ => self.coverage.add_program(),
+                }
+                self.push(&record);
+            }
+            Err(_) => self.coverage.add_other(line, &String::from_utf8_lossy(raw)),
         }
     }
 
     /// A line in another format than /dev/kmsg. Some: the name of a binary field, which follows.
     fn push_journal_line(&mut self, line: &[u8]) -> Option<String> {
         let text = String::from_utf8_lossy(line);
-        if text.starts_with("__CURSOR=") {
+        if text.starts_with("__CURSOR=") || journal::is_verbose_header(&text) {
             if let Some(entry) = self.export_entry.replace(journal::JournalEntry::default()) {
                 self.push_entry(&entry);
             }
             return None;
         }
         if let Some(entry) = &mut self.export_entry {
-            match text.split_once('=') {
+            // The verbose form indents the fields.
+            match text.trim_start().split_once('=') {
                 Some((name, value)) if is_field_name(name) => entry.set(name, value.to_owned()),
                 None if is_field_name(&text) => return Some(text.into_owned()),
                 _ => {}
@@ -139,9 +158,17 @@ impl LogAnalyzer {
             return None;
         }
         if text.starts_with('{')
-            && let Some(entry) = journal::parse_json(&text)
+            && let Some(found) = journal::parse_json(&text)
         {
-            self.push_entry(&entry);
+            match found {
+                journal::JsonLine::Entry(entry) => self.push_entry(&entry),
+                journal::JsonLine::Text(lines) => {
+                    for line in lines.lines() {
+                        self.push_text(line);
+                    }
+                }
+                journal::JsonLine::Other => self.coverage.add_other(self.line, &text),
+            }
             return None;
         }
         self.push_text(&text);
@@ -149,6 +176,7 @@ impl LogAnalyzer {
     }
 
     fn push_entry(&mut self, entry: &journal::JournalEntry) {
+        self.end_sample();
         if let Some(boot) = &entry.boot {
             if self.boot.as_ref().is_some_and(|before| before != boot) {
                 self.start_boot();
@@ -156,8 +184,10 @@ impl LogAnalyzer {
             self.boot = Some(boot.clone());
         }
         let Some(message) = entry.message.as_deref().filter(|_| entry.is_from_kernel()) else {
+            self.coverage.add_program();
             return;
         };
+        self.coverage.add_kernel();
         let time = entry.monotonic.unwrap_or(self.time);
         self.time = time;
         let mut record = Record::from_text(self.line, time, message);
@@ -167,58 +197,143 @@ impl LogAnalyzer {
     }
 
     fn push_text(&mut self, line: &str) {
-        let Some(line) = self.decode_mail_line(line) else {
+        let line = clean(line);
+        if self.framing.is_some() {
+            if let Some(line) = self.mail.decode(&line) {
+                self.parse_line(self.line, &line);
+            }
             return;
+        }
+        self.sample.push((self.line, line.into_owned()));
+        if self.sample.len() >= SAMPLE_LINES {
+            self.end_sample();
+        }
+    }
+
+    /// The framing is determined from the lines so far.
+    fn end_sample(&mut self) {
+        if self.framing.is_some() || self.sample.is_empty() {
+            return;
+        }
+        let sample = std::mem::take(&mut self.sample);
+        self.mail = QuotedPrintable::of(sample.iter().map(|(_, line)| line.as_str()));
+        let sample: Vec<(u64, Cow<'_, str>)> = sample
+            .iter()
+            .filter_map(|(number, line)| Some((*number, self.mail.decode(line)?)))
+            .collect();
+        let lines: Vec<&str> = sample.iter().map(|(_, line)| line.as_ref()).collect();
+        let framing = Framing::of(&lines);
+        self.joiner.wrap = framing.wrap;
+        self.joiner.longest = framing.longest;
+        self.framing = Some(framing);
+        for (number, line) in &sample {
+            self.parse_line(*number, line);
+        }
+    }
+
+    fn parse_line(&mut self, number: u64, line: &str) {
+        let Some(framing) = &self.framing else { return };
+        let goes_on = is_partial(line);
+        let mut joined = String::new();
+        let line = match self.partial_line.is_empty() {
+            true => line,
+            false => {
+                joined.push_str(&std::mem::take(&mut self.partial_line));
+                joined.push_str(without_stream(line));
+                &joined
+            }
         };
-        match line_format::parse_line(&without_terminal_codes(&line)) {
+        if goes_on && line.len() < MAX_PARTIAL_LINE_BYTES {
+            self.partial_line = line.to_owned();
+            return;
+        }
+        let measure = Measure::of(line);
+        let longest = framing.longest;
+        match framing.parse(line) {
             LogLine::Boot => self.start_boot(),
-            LogLine::Program { kernel_time } => {
+            LogLine::Note => self.last_understood = None,
+            LogLine::Program {
+                kernel_time,
+                has_header,
+                ..
+            } => {
+                match has_header {
+                    true => self.coverage.add_program(),
+                    false => self.coverage.add_bare_program(),
+                }
+                if !has_header && !self.coverage.has_headers() {
+                    return;
+                }
+                self.last_understood = Some(measure);
                 let records = self.joiner.push_program(kernel_time);
                 self.push_records(records);
+            }
+            LogLine::Unsigned { text, wall } => {
+                self.last_understood = Some(measure);
+                if likeness(text) != Likeness::Kernel {
+                    self.coverage.add_program();
+                    let records = self.joiner.push_program(None);
+                    self.push_records(records);
+                    return;
+                }
+                self.coverage.add_kernel();
+                self.join(text_record(number, text, measure, wall), true);
+            }
+            LogLine::Bare { text } => {
+                if text.trim_ascii().is_empty() {
+                    self.last_understood = None;
+                    return;
+                }
+                self.count_bare(number, text, measure, longest);
+                self.join(text_record(number, text, measure, None), false);
             }
             LogLine::Kernel {
                 text,
                 kernel_time,
                 wall,
                 facility,
-                has_prefix,
             } => {
-                // A mail may have broken the line after its header: the text follows.
-                if text.is_empty() && !has_prefix {
-                    return;
+                match facility {
+                    0 => self.coverage.add_kernel(),
+                    _ => self.coverage.add_program(),
                 }
+                self.last_understood = Some(measure);
                 let record = TextRecord {
-                    line: self.line,
                     kernel_time,
-                    wall,
                     facility,
-                    // rsyslog and syslog-ng escape a line break like this.
-                    text: text.replace("#012", "\n").replace("\\x0a", "\n"),
+                    ..text_record(number, text, measure, wall)
                 };
-                let records = self.joiner.push(record, has_prefix);
-                self.push_records(records);
+                self.join(record, true);
             }
         }
     }
 
-    /// Undoes quoted-printable (RFC 2045, 6.7), which a mail's source has. None: the line goes on.
-    fn decode_mail_line<'a>(&mut self, line: &'a str) -> Option<Cow<'a, str>> {
-        let is_broken = line.len() >= MIN_MAIL_LINE_BYTES && line.ends_with('=');
-        if !is_broken && self.mail_line.is_empty() && !line.contains("=3D") {
-            return Some(Cow::Borrowed(line));
+    fn join(&mut self, record: TextRecord, has_prefix: bool) {
+        let records = self.joiner.push(record, has_prefix);
+        self.push_records(records);
+    }
+
+    /// A line without a header continues what is before it, if it is indented, or if the line before
+    /// had no room for its first word.
+    fn count_bare(&mut self, number: u64, text: &str, measure: Measure, longest: usize) {
+        // A ruler, `[...]`, the end of a record that was broken.
+        if !text.contains(char::is_alphanumeric) {
+            return;
         }
-        let line = match self.mail_line.is_empty() {
-            true => line,
-            false => line.trim_start_matches(['>', ' ']),
-        };
-        self.mail_line.push_str(line);
-        if is_broken && self.mail_line.len() < MAX_MAIL_LINE_BYTES {
-            self.mail_line.pop();
-            return None;
+        let likeness = likeness(text);
+        if !self.coverage.has_headers() {
+            return self.coverage.add_bare(likeness, number, text);
         }
-        let whole = std::mem::take(&mut self.mail_line);
-        let whole = whole.replace("=20", " ").replace("=3D", "=");
-        Some(Cow::Owned(whole))
+        let continues = self
+            .last_understood
+            .is_some_and(|before| may_continue(before, measure, longest));
+        if continues || likeness == Likeness::Kernel {
+            self.last_understood = Some(measure);
+            self.coverage.add_continuation();
+        } else {
+            self.last_understood = None;
+            self.coverage.add_other(number, text);
+        }
     }
 
     fn push_records(&mut self, records: Vec<TextRecord>) {
@@ -236,7 +351,7 @@ impl LogAnalyzer {
             }
             self.time = time;
             let (facility, line) = (record.facility, record.line);
-            let text = unwrap_lines(record.text);
+            let text = unwrap_lines(record.text, record.unwrapped, record.may_be_broken);
             let mut record = Record::from_text(line, time, &text);
             record.facility = facility;
             self.push(&record);
@@ -244,9 +359,6 @@ impl LogAnalyzer {
     }
 
     fn push(&mut self, record: &Record<'_>) {
-        if record.facility == 0 {
-            self.builder.records += 1;
-        }
         self.classifier.push(
             record,
             timestamp_from_micros(record.time_us),
@@ -289,35 +401,27 @@ impl LogAnalyzer {
     }
 }
 
-/// A mail or a narrow terminal breaks long lines. A break is undone if the record has a meaning
-/// only then. This adds nothing that a name in the record can do: it can contain blanks as well.
-fn unwrap_lines(text: String) -> String {
-    let first = text.trim_ascii_start();
-    let is_wrapped = first.find('\n').is_some_and(|at| at >= MIN_WRAPPED_BYTES);
-    if !is_wrapped || rules::table().parse(&text).is_some() {
-        return text;
-    }
-    let joined = text.replace('\n', " ");
-    match rules::table().parse(&joined) {
-        Some(_) => joined,
-        None => text,
+fn text_record(line: u64, text: &str, measure: Measure, wall: Option<u64>) -> TextRecord {
+    TextRecord {
+        line,
+        kernel_time: None,
+        wall,
+        facility: 0,
+        // rsyslog and syslog-ng escape a line break like this.
+        text: text.replace("#012", "\n").replace("\\x0a", "\n"),
+        unwrapped: None,
+        may_be_broken: true,
+        measure,
     }
 }
 
-/// Without the colors of `dmesg -L`, and without the noise of a serial line.
-fn without_terminal_codes(line: &str) -> Cow<'_, str> {
-    let is_noise = |c: char| c.is_control() && c != '\t';
-    if !line.contains(is_noise) {
-        return Cow::Borrowed(line);
+/// The text of a container's further part.
+fn without_stream(line: &str) -> &str {
+    let mut rest = line;
+    for _ in 0..3 {
+        rest = rest.split_once(' ').map_or(rest, |(_, after)| after);
     }
-    let mut parts = line.split("\u{1b}[");
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let end = part.find(|c: char| !(c.is_ascii_digit() || c == ';'));
-        text.push_str(end.and_then(|end| part.get(end + 1..)).unwrap_or_default());
-    }
-    text.retain(|c| !is_noise(c));
-    Cow::Owned(text)
+    rest
 }
 
 /// Kernel microseconds as a time: only for evidence, which the analysis does not print.

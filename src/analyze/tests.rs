@@ -20,6 +20,9 @@ fn read(bytes: &[u8]) -> KernelLogAnalysis {
     log.finish("x".to_owned())
 }
 
+mod framings;
+mod understanding;
+
 fn classes(text: &str) -> String {
     read(text.as_bytes())
         .classes
@@ -381,8 +384,8 @@ fn a_packed_file_is_unpacked() {
 #[test]
 fn the_analysis_has_the_documented_shape() {
     let answer = read(format!("[1.0] {ONE}\n").as_bytes());
-    insta::assert_snapshot!(serde_json::to_string(&answer).unwrap(), @r#"{"file":"x","records":1,"classes":{"medium":1},"driveFault":"yes","devices":[{"device":"sda","classes":{"medium":1},"driveFault":"yes","faultReason":"the drive reports that its medium or hardware failed","distinctSectors":1,"suppressed":0}],"events":[{"line":1,"class":"medium","device":"sda","text":"blk_update_request: critical medium error, dev sda, sector 2048"}]}"#);
-    insta::assert_snapshot!(serde_json::to_string(&read(b"[1.0] Linux is up\n")).unwrap(), @r#"{"file":"x","records":1,"classes":{},"driveFault":"no","devices":[],"events":[]}"#);
+    insta::assert_snapshot!(serde_json::to_string(&answer).unwrap(), @r#"{"file":"x","health":"errors","records":1,"linesNotUnderstood":0,"classes":{"medium":1},"driveFault":"yes","devices":[{"device":"sda","classes":{"medium":1},"driveFault":"yes","faultReason":"the drive reports that its medium or hardware failed","distinctSectors":1,"suppressed":0}],"events":[{"line":1,"class":"medium","device":"sda","text":"blk_update_request: critical medium error, dev sda, sector 2048"}]}"#);
+    insta::assert_snapshot!(serde_json::to_string(&read(b"[1.0] Linux is up\n")).unwrap(), @r#"{"file":"x","health":"clean","records":1,"linesNotUnderstood":0,"classes":{},"driveFault":"no","devices":[],"events":[]}"#);
 }
 
 #[test]

@@ -275,7 +275,7 @@ fn uncorrected_pcie_errors_of_a_storage_controller() {
             "nvme 0000:03:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer, (Receiver ID)",
             "nothing",
         ),
-        // No storage, or nobody knows what is behind the port.
+        // No storage; what is behind the port is unknown.
         (
             "iwlwifi 0000:04:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)",
             "nothing",
