@@ -317,8 +317,12 @@ With --lazy, mounts are detached from the tree at once and released when the dev
 
 const KERNEL_LOG_HELP: &str = "Finds errors of drives and filesystems in a kernel log. With -o json, one line of JSON per file.
 
-Reads these formats, also compressed with gzip: dmesg with any of its options, journalctl (short, short-iso, short-precise, cat, json, export), syslog, \
-raw /dev/kmsg. A file may contain several boots. Lines of user-space programs are skipped. The rules are the daemon's.";
+Reads these formats, also compressed with gzip: dmesg with any of its options, journalctl (short and its variants, with-unit, cat, json, export, verbose), syslog, raw /dev/kmsg; also with a prefix of a \
+container runtime or a viewer, numbered, quoted in a mail, or wrapped at any column. A file may contain several boots. Lines of user-space programs are \
+skipped. The rules are the daemon's.
+
+A file without a record of the kernel, or of which less than half was understood, is unknown (exit status 3): it is no clean log. The number of lines that \
+were not understood is printed, with the first of them.";
 
 const SMART_HELP: &str = "Evaluates a drive's smartctl JSON. With -o json, one line of JSON per file.
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::analyze;
 use crate::analyze::InputSource;
-use crate::analyze::kernel_log_analysis::Unreadable;
+use crate::analyze::kernel_log_analysis::{LogHealth, Unreadable};
 use crate::analyze::smart::Health;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
@@ -335,6 +335,7 @@ fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
             files,
             None,
             analyze::kernel_log,
+            |answer| answer.health == LogHealth::Unknown,
             render::kernel_log::text,
         ),
         Analyze::Smart { files, config } => {
@@ -344,6 +345,7 @@ fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
                 files,
                 Some(Health::Unknown),
                 |source| analyze::smart(source, &policy),
+                |_| false,
                 render::smart::file::text,
             )
         }
@@ -367,20 +369,27 @@ fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
     }
 }
 
+/// `analyze`: a file says neither that something is wrong nor that nothing is.
+const ANALYSIS_UNKNOWN: u8 = 3;
+
 /// Prints one answer per file, in their order, each as soon as it is available.
 fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
     out: &Printer,
     files: &[PathBuf],
     health: Option<Health>,
     read: impl Fn(&InputSource) -> Result<T, E>,
+    is_unknown: impl Fn(&T) -> bool,
     text: impl Fn(&T, &Screen) -> String,
 ) -> Result<ExitCode, Error> {
-    let mut code = ExitCode::SUCCESS;
+    let (mut has_unknown, mut has_unreadable) = (false, false);
     for source in sources(files) {
         match read(&source) {
-            Ok(answer) => out.show_line(&answer, |answer| text(answer, &out.screen))?,
+            Ok(answer) => {
+                has_unknown |= is_unknown(&answer);
+                out.show_line(&answer, |answer| text(answer, &out.screen))?;
+            }
             Err(error) => {
-                code = ExitCode::FAILURE;
+                has_unreadable = true;
                 let answer = Unreadable {
                     file: source.name(),
                     error: error.to_string(),
@@ -390,7 +399,11 @@ fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
             }
         }
     }
-    Ok(code)
+    Ok(match (has_unreadable, has_unknown) {
+        (true, _) => ExitCode::FAILURE,
+        (false, true) => ExitCode::from(ANALYSIS_UNKNOWN),
+        (false, false) => ExitCode::SUCCESS,
+    })
 }
 
 /// `-` or no file selects standard input.

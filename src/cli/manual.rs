@@ -86,6 +86,19 @@ const ANALYZE: Exit = &[
     (2, "wrong usage"),
 ];
 
+const ANALYZE_KERNEL_LOG: Exit = &[
+    (
+        0,
+        "all files were read and understood, with or without errors in them",
+    ),
+    (1, "a file could not be read"),
+    (2, "wrong usage"),
+    (
+        3,
+        "unknown: a file has no record of the kernel, or less than half of its lines was understood, and no error was found in it",
+    ),
+];
+
 /// Each command by its words, with its examples and exit statuses.
 const COMMANDS: &[(&str, Examples, Exit)] = &[
     (
@@ -372,7 +385,7 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
                 "One line of JSON for each file",
             ),
         ],
-        ANALYZE,
+        ANALYZE_KERNEL_LOG,
     ),
     (
         "analyze smart",

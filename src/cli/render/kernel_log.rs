@@ -1,6 +1,6 @@
 //! The analysis of a kernel log, for people: devices, each with its errors.
 
-use crate::analyze::kernel_log_analysis::{KernelLogAnalysis, Unreadable};
+use crate::analyze::kernel_log_analysis::{KernelLogAnalysis, LogHealth, Unreadable};
 use crate::cli::render::heading;
 use crate::cli::screen::{Screen, Tone, escape_control};
 use crate::cli::table::{Column, column, plain, table};
@@ -26,12 +26,20 @@ const MAX_EVENTS: usize = 20;
 
 pub(crate) fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {
     let mut text = heading(&escape_control(&log.file), screen);
-    if log.classes.is_empty() {
-        text.push_str(&format!(
-            "{} records of the kernel, none of them about a failing drive or filesystem\n",
-            log.records
-        ));
-        return text;
+    match log.health {
+        LogHealth::Unknown => {
+            text.push_str(&unknown(log));
+            return text;
+        }
+        LogHealth::Clean => {
+            text.push_str(&format!(
+                "{} records of the kernel, none of them about a failing drive or filesystem\n",
+                log.records
+            ));
+            text.push_str(&not_understood(log));
+            return text;
+        }
+        LogHealth::Errors => {}
     }
     let number = |number: u64| match number {
         0 => String::new(),
@@ -72,7 +80,36 @@ pub(crate) fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {
         text.push_str(&format!("and {left} more\n"));
     }
     text.push_str(&format!("{} records of the kernel\n", log.records));
+    text.push_str(&not_understood(log));
     text
+}
+
+/// Nothing was found because nothing, or too little, was understood.
+fn unknown(log: &KernelLogAnalysis) -> String {
+    let why = match log.records {
+        0 => "no record of the kernel was found in it".to_owned(),
+        records => format!("{records} records of the kernel, but most lines were not understood"),
+    };
+    format!(
+        "UNKNOWN: {why}: this says nothing about drives and filesystems\n{}",
+        not_understood(log)
+    )
+}
+
+/// How many lines, and one of them.
+fn not_understood(log: &KernelLogAnalysis) -> String {
+    let Some(example) = &log.example else {
+        return String::new();
+    };
+    let lines = match log.lines_not_understood {
+        1 => "1 line was".to_owned(),
+        lines => format!("{lines} lines were"),
+    };
+    format!(
+        "{lines} not understood, for example line {}: {}\n",
+        example.line,
+        escape_control(&example.text)
+    )
 }
 
 pub(crate) fn unreadable(answer: &Unreadable) -> String {
