@@ -424,7 +424,7 @@ async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_und
 /// Writes files of random content until nothing fits: how many, and the error.
 fn fill(folder: &std::path::Path, bytes: usize, most: usize) -> usize {
     std::fs::create_dir(folder).expect("the folder");
-    let content: Vec<u8> = (0..bytes).map(|at| (at * 7919 >> 3) as u8).collect();
+    let content: Vec<u8> = (0..bytes).map(|at| ((at * 7919) >> 3) as u8).collect();
     for made in 0..most {
         if let Err(error) = std::fs::write(folder.join(made.to_string()), &content) {
             assert_eq!(error.raw_os_error(), Some(nix::libc::ENOSPC), "{error}");
