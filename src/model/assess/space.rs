@@ -67,6 +67,9 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
         policy.clear_percent,
         format_bytes(enough)
     );
+    if space.exhausted {
+        clears += " for metadata, in its chunks or for another chunk";
+    }
     let mut proof = vec![statfs_evidence(path, at, usage)];
     proof.extend(space.btrfs.map(|room| btrfs_evidence(path, at, &room)));
     if let Some(forecast) = soon {
@@ -255,7 +258,7 @@ impl Space {
             .map_or(0, |room| room.data.left());
         let advice = if data > 0 {
             format!(
-                ", although {} are free for data: \"btrfs balance start -dusage=50 {path}\" returns nearly empty data chunks, of which metadata chunks can be made",
+                ", although {} are free for data. Delete some files or a snapshot, or add a device; then \"btrfs balance start -dusage=50 {path}\" turns data chunks into space for metadata",
                 format_bytes(data)
             )
         } else {

@@ -207,7 +207,7 @@ fn outcome_of_run(filesystem: Filesystem, device: &str, run: &Run) -> CheckOutco
             let verdict = proven(run.problems.iter(), run.no_error_found);
             outcome(
                 verdict,
-                outcome_text::conclusion(&found, filesystem, device, verdict),
+                outcome_text::conclusion(&found, filesystem, device, verdict, &run.problems),
             )
         }
         RunResult::Failed => outcome_text::failed_outcome(&[run], run.mode),

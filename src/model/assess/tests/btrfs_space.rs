@@ -49,7 +49,7 @@ fn a_btrfs_without_space_for_metadata_is_bad_whatever_statfs_reports() {
     let data = groups(DATA, 90 * GIB, 50 * GIB);
     let (severity, message) = raised(40, btrfs(data, metadata, &[0])).expect("is full");
     assert_eq!(severity, Severity::Bad);
-    insta::assert_snapshot!(message, @r##"2.0 MiB of 1.9 GiB (less than 1 %) left for metadata at /data, and no device has space for another metadata chunk: nothing can be created, although 40.0 GiB are free for data: "btrfs balance start -dusage=50 /data" returns nearly empty data chunks, of which metadata chunks can be made"##);
+    insta::assert_snapshot!(message, @r##"2.0 MiB of 1.9 GiB (less than 1 %) left for metadata at /data, and no device has space for another metadata chunk: nothing can be created, although 40.0 GiB are free for data. Delete some files or a snapshot, or add a device; then "btrfs balance start -dusage=50 /data" turns data chunks into space for metadata"##);
     // Another chunk can be made.
     assert_eq!(raised(40, btrfs(data, metadata, &[20 * GIB])), None);
     // Freed by the next commit.

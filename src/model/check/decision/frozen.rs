@@ -176,7 +176,7 @@ pub(crate) fn compare_runs(
     let verdict = proven(proof.iter(), no_error_found);
     outcome(
         verdict,
-        outcome_text::conclusion(&found, filesystem, device, verdict),
+        outcome_text::conclusion(&found, filesystem, device, verdict, &proof),
     )
 }
 

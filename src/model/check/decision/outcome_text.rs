@@ -100,13 +100,21 @@ pub(crate) fn conclusion(
     filesystem: Filesystem,
     device: &str,
     verdict: CheckVerdict,
+    problems: &[Problem],
 ) -> String {
+    let worst = problems
+        .first()
+        .map_or(Weight::Transient, |problem| problem.weight);
     match verdict {
         CheckVerdict::Suspected => format!(
             "{found}. Nothing is lost: each of these blocks has a good copy. Start a scrub, which rewrites the damaged copies (btrfs scrub start -B MOUNT), and look at the drive below."
         ),
         CheckVerdict::Inconclusive => format!(
             "{found}, and its closing line says that it found no error. Nothing has to be repaired for it; a newer version of the checker may say more."
+        ),
+        // Nothing reads it, and `btrfs check --repair` is no remedy (`repair`).
+        _ if filesystem == Filesystem::Btrfs && worst == Weight::Bookkeeping => format!(
+            "{found}. No data is lost by that. Keep a current backup, and make a new filesystem if later checks find more."
         ),
         _ => format!(
             "{found}. Back up what can still be read, then {}.",
