@@ -251,6 +251,17 @@ impl LogAnalyzer {
         let longest = framing.longest;
         match framing.parse(line) {
             LogLine::Boot => self.start_boot(),
+            // /dev/kmsg's form behind a quote mark, or in a container's log.
+            LogLine::Unsigned { text, .. } | LogLine::Bare { text }
+                if kmsg_record(text.as_bytes()).is_some() =>
+            {
+                self.last_understood = Some(measure);
+                let records = self.joiner.interrupt();
+                self.push_records(records);
+                if let Some(record) = kmsg_record(text.as_bytes()) {
+                    self.push_kmsg(record, number);
+                }
+            }
             LogLine::Note => self.last_understood = None,
             LogLine::Program {
                 kernel_time,

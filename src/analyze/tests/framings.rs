@@ -272,6 +272,16 @@ const FRAMES: &[Frame] = &[
             n % 10
         )
     }),
+    ("quoted /dev/kmsg", |n, t| {
+        format!(
+            "> 3,{},{},-;{t}\n>  SUBSYSTEM=scsi",
+            n + 600,
+            100_000_000 + n * 1000
+        )
+    }),
+    ("/dev/kmsg in a container's log", |n, t| {
+        format!("kmsg-1  | 3,{},{},-;{t}", n + 600, 100_000_000 + n * 1000)
+    }),
     ("tabs", |n, t| {
         format!("Nov  7 {}\thost\tkernel:\t{t}", clock(n))
     }),
