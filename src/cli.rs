@@ -17,6 +17,7 @@ mod json;
 mod live;
 mod manual;
 mod offline;
+pub mod place;
 pub(crate) mod printer;
 pub(crate) mod prompt;
 pub(crate) mod render;

@@ -2,12 +2,14 @@
 //!
 //! In: a snapshot, and an id, a kernel name, a /dev path or by-id link, a serial, a WWN, a mount
 //! point, a volume handle (or `driver/handle`), a PV, a filesystem UUID, a pod as namespace/name or
-//! UID, or a finding's id. Out: the subject, or an error that lists the candidates. Does not depend
-//! on wire types.
+//! UID, a finding's id, or `path:` and the path of any file; where nothing has such a name, a slot,
+//! the bare name of a pod, or the end of a serial. Out: the subject, or an error that lists the
+//! candidates. Does not depend on wire types.
 
+mod loose;
 mod suggest;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::block::{BlockDevice, Layer};
 use crate::model::echo::echo;
@@ -18,6 +20,8 @@ use crate::model::policy::Exclusion;
 use crate::model::similar::did_you_mean;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 
+/// Before the path of any file or folder, without links: the mount that holds it is meant.
+const PATH: &str = "path:";
 /// Maximum number of candidates that an error lists.
 const MAX_CANDIDATES: usize = 10;
 
@@ -73,13 +77,58 @@ pub(crate) fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, Reso
     let pod: Vec<VolumeId> = volume_ids(snapshot, |it| pod_matches(it, query)).collect();
     let mut found: Vec<Subject> = found.into_iter().collect();
     match (found.len(), pod.len()) {
-        (0, 0) => Err(unknown(snapshot, query)),
+        (0, 0) => match query.strip_prefix(PATH) {
+            Some(path) => resolve_path(snapshot, path),
+            None => loose::resolve(snapshot, query),
+        },
         (0, 1..) => Ok(Resolved::Pod(pod)),
         (1, 0) => Ok(Resolved::Subject(found.remove(0))),
         _ => {
             found.extend(pod.into_iter().map(Subject::Volume));
             found.dedup();
             Err(ambiguous(snapshot, query, &found))
+        }
+    }
+}
+
+/// The volume on the mount that holds a file or folder. The caller has resolved its links.
+fn resolve_path(snapshot: &Snapshot, query: &str) -> Result<Resolved, ResolveError> {
+    let path = HostPath::unescape(query.as_bytes());
+    // A device, or a mount that is missing.
+    if query.starts_with('/')
+        && let Ok(named) = resolve(snapshot, query)
+    {
+        return Ok(named);
+    }
+    let Some((point, mounted)) = snapshot.node_context.mount_of(&path) else {
+        return Err(unknown(snapshot, query));
+    };
+    let on = |volume: &Volume| volume.facts.mount_at(point).is_some();
+    let mut found: Vec<VolumeId> = volume_ids(snapshot, on).collect();
+    if found.len() > 1 {
+        // Of filesystems stacked on one path, the lookup ends in this one.
+        let is_visible = |id: &VolumeId| {
+            let volume = snapshot.volumes.get(id);
+            volume.is_some_and(|it| it.facts.source.as_ref() == Some(&mounted.source))
+        };
+        found.retain(is_visible);
+    }
+    match found.as_slice() {
+        [volume] => Ok(Resolved::Subject(Subject::Volume(volume.clone()))),
+        [] => Err(ResolveError::Unknown {
+            query: echo(query),
+            hint: match excluded_mount(snapshot, point) {
+                Some(why) => format!(": it is on {}{why}", echo(&point.to_string())),
+                None => format!(
+                    ": it is on {}: {}, which is no volume",
+                    echo(&point.to_string()),
+                    echo(&mounted.fs_type)
+                ),
+            },
+        }),
+        several => {
+            let subjects: Vec<Subject> = several.iter().cloned().map(Subject::Volume).collect();
+            Err(ambiguous(snapshot, query, &subjects))
         }
     }
 }
@@ -171,6 +220,27 @@ pub(crate) fn reachable<'a, I: Iterator<Item = &'a str>>(
         }
     }
     found
+}
+
+/// Number of layers between a device and the hardware. The kernel has no cycles; a cycle in the
+/// records ends at its second visit.
+pub(crate) fn stack_depth(
+    snapshot: &Snapshot,
+    name: &str,
+    known: &mut BTreeMap<String, usize>,
+) -> usize {
+    if let Some(depth) = known.get(name) {
+        return *depth;
+    }
+    known.insert(name.to_owned(), 0);
+    let device = snapshot.inventory.devices.get(name).into_iter();
+    let below = device.flat_map(|device| &device.underlying);
+    let depth = below
+        .map(|name| stack_depth(snapshot, name, known) + 1)
+        .max()
+        .unwrap_or(0);
+    known.insert(name.to_owned(), depth);
+    depth
 }
 
 /// Drives below a block device, by kernel name.
@@ -364,7 +434,7 @@ fn unknown(snapshot: &Snapshot, query: &str) -> ResolveError {
     let hint = if query.is_empty() {
         ": give an id, a device, a mount point, a volume handle or namespace/name of a pod"
             .to_owned()
-    } else if let Some(why) = excluded_mount(snapshot, query) {
+    } else if let Some(why) = excluded_mount(snapshot, &HostPath::from(query)) {
         why
     } else {
         did_you_mean(&suggest::suggestions(snapshot, query))
@@ -376,9 +446,9 @@ fn unknown(snapshot: &Snapshot, query: &str) -> ResolveError {
 }
 
 /// Why the mount at this path is not a volume.
-fn excluded_mount(snapshot: &Snapshot, query: &str) -> Option<String> {
+fn excluded_mount(snapshot: &Snapshot, path: &HostPath) -> Option<String> {
     let excluded = &snapshot.node_context.excluded_mounts;
-    let (fs_type, why) = excluded.get(&HostPath::from(query))?;
+    let (fs_type, why) = excluded.get(path)?;
     let fs_type = echo(fs_type);
     Some(match why {
         Exclusion::Type => format!(
@@ -394,7 +464,14 @@ fn excluded_mount(snapshot: &Snapshot, query: &str) -> Option<String> {
 }
 
 fn ambiguous(snapshot: &Snapshot, query: &str, subjects: &[Subject]) -> ResolveError {
-    let describe = |subject: &Subject| match subject {
+    ResolveError::Ambiguous {
+        query: echo(query),
+        candidates: subjects.iter().map(|it| describe(snapshot, it)).collect(),
+    }
+}
+
+fn describe(snapshot: &Snapshot, subject: &Subject) -> String {
+    match subject {
         Subject::Drive(id) => match snapshot.drives.get(id) {
             Some(drive) => format!("drive {id} ({})", drive.facts.name),
             None => format!("drive {id}"),
@@ -408,42 +485,8 @@ fn ambiguous(snapshot: &Snapshot, query: &str, subjects: &[Subject]) -> ResolveE
             None => format!("volume {id}"),
         },
         Subject::Device(name) => format!("device {name}"),
-    };
-    ResolveError::Ambiguous {
-        query: echo(query),
-        candidates: subjects.iter().map(describe).collect(),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::model::snapshot::NodeContext;
-
-    #[test]
-    fn a_mounted_path_that_is_no_volume_says_why() {
-        let mut context = NodeContext::default();
-        for (path, why) in [
-            ("/pool", Exclusion::Type),
-            ("/scratch", Exclusion::IgnoredMount),
-        ] {
-            let of_type = ("fuse.mergerfs".to_owned(), why);
-            context.excluded_mounts.insert(path.into(), of_type);
-        }
-        let snapshot = Snapshot {
-            node_context: Arc::new(context),
-            ..Snapshot::default()
-        };
-        let answer = |query: &str| {
-            let error = resolve(&snapshot, query).expect_err("no volume");
-            error.to_string()
-        };
-        assert_eq!(
-            answer("/pool"),
-            "nothing here is known as `/pool`: fuse.mergerfs is mounted there, a type that counts as a volume only where [volumes] admit_mounts names the mount point"
-        );
-        assert!(answer("/scratch").ends_with("which [volumes] ignore_mounts leaves out"));
-    }
-}
+mod tests;

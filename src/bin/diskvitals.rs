@@ -1,13 +1,19 @@
-//! diskvitals: the admin's command line, or the jail in which `check --image` runs a checker.
+//! diskvitals: the admin's command line; the jail in which `check --image` runs a checker; the process
+//! that follows the links of a path.
 
 fn main() -> std::process::ExitCode {
-    let mut args = std::env::args_os().skip(1);
-    let jail = diskvitals::checker::JAIL_ARGS;
-    if jail
-        .iter()
-        .all(|word| args.next().is_some_and(|given| given == *word))
-    {
-        return diskvitals::host::jail::enter(args);
+    let starts_with = |words: [&str; 2]| {
+        let mut given = std::env::args_os().skip(1);
+        words
+            .iter()
+            .all(|word| given.next().is_some_and(|it| it == *word))
+    };
+    let rest = std::env::args_os().skip(3);
+    if starts_with(diskvitals::checker::JAIL_ARGS) {
+        return diskvitals::host::jail::enter(rest);
+    }
+    if starts_with(diskvitals::cli::place::REAL_PATH_ARGS) {
+        return diskvitals::cli::place::print_real_path(rest);
     }
     diskvitals::cli::main()
 }

@@ -13,6 +13,7 @@ use crate::api::wire;
 use crate::cli::args::CheckArgs;
 use crate::cli::check_image::check_image;
 use crate::cli::error::Error;
+use crate::cli::place::by_name;
 use crate::cli::printer::Printer;
 use crate::cli::{complain, offline, render};
 use crate::model::check::RunActivity;
@@ -43,7 +44,7 @@ pub(crate) async fn run(
     target: &str,
 ) -> Result<ExitCode, Error> {
     let request = wire::StartCheckRequest {
-        target: target.to_owned(),
+        target: String::new(),
         runs: args.runs.unwrap_or(0),
         freeze: args.freeze,
         force: args.force,
@@ -52,7 +53,14 @@ pub(crate) async fn run(
             .filesystem
             .map_or_else(String::new, |kind| kind.name().to_owned()),
     };
-    let started = client.start_check(request).await?;
+    let started = by_name(client, target, async |target| {
+        let request = wire::StartCheckRequest {
+            target: target.to_owned(),
+            ..request.clone()
+        };
+        client.start_check(request).await
+    })
+    .await?;
     if args.no_wait {
         out.show("Check", &started, || {
             format!(
@@ -200,7 +208,10 @@ pub(crate) async fn list(out: &Printer, client: &Client, what: Option<&str>) -> 
             render::checks::in_full(&check, &out.screen)
         });
     }
-    let answer = client.checks(what.unwrap_or_default()).await?;
+    let answer = match what {
+        Some(what) => by_name(client, what, async |what| client.checks(what).await).await?,
+        None => client.checks("").await?,
+    };
     out.show("ListChecksResponse", &answer, || {
         render::checks::table(&answer.checks, &out.screen)
     })

@@ -13,6 +13,7 @@ use crate::api::wire;
 use crate::cli::args::status::StatusArgs;
 use crate::cli::args::{Analyze, Args, CheckArgs, Command, TestKind};
 use crate::cli::error::Error;
+use crate::cli::place::by_name;
 use crate::cli::printer::{Printer, print_bytes};
 use crate::cli::screen::Screen;
 use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
@@ -85,7 +86,8 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             history: false,
             attributes: false,
         } => {
-            let answer = connect().await?.drive(id).await?;
+            let client = connect().await?;
+            let answer = by_name(&client, id, async |id| client.drive(id).await).await?;
             out.show("Drive", &answer, || {
                 render::drives::one(&answer, &out.screen)
             })?;
@@ -129,14 +131,21 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             })?;
         }
         Command::Volumes { id: Some(id), .. } | Command::Volume { id } => {
-            let answer = connect().await?.volume(id).await?;
+            let client = connect().await?;
+            let answer = by_name(&client, id, async |id| client.volume(id).await).await?;
             out.show("Volume", &answer, || {
                 render::volumes::one(&answer, &out.screen)
             })?;
         }
         Command::Findings(args) => return findings::list(&out, &connect().await?, args).await,
-        Command::Explain { id } => {
-            let answer = connect().await?.explain(id).await?;
+        Command::Explain { id: words } => {
+            let id = &words.join(" ");
+            let client = connect().await?;
+            let mut answer = by_name(&client, id, async |id| client.explain(id).await).await?;
+            // `checks` prints what the checkers printed.
+            for run in answer.checks.iter_mut().flat_map(|check| &mut check.runs) {
+                run.output.clear();
+            }
             out.show("Explanation", &answer, || {
                 render::explain::tree(&answer, &out.screen)
             })?;
@@ -176,10 +185,11 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
         }
         Command::Checks { what } => check::list(&out, &connect().await?, what.as_deref()).await?,
         Command::Refresh { id } => {
-            let answer = connect()
-                .await?
-                .refresh(id.as_deref().unwrap_or_default())
-                .await?;
+            let client = connect().await?;
+            let answer = match id.as_deref() {
+                Some(id) => by_name(&client, id, async |id| client.refresh(id).await).await?,
+                None => client.refresh("").await?,
+            };
             out.show("RefreshResponse", &answer, || {
                 format!("refreshing: {}\n", answer.asked.join(", "))
             })?;

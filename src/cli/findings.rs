@@ -17,6 +17,7 @@ use crate::api::wire;
 use crate::cli::args::findings::FindingsArgs;
 use crate::cli::error::Error;
 use crate::cli::findings::filter::about;
+use crate::cli::place::by_name;
 use crate::cli::printer::{Printer, print_bytes};
 use crate::cli::render::{self, counted};
 use crate::cli::{complain, prompt, screen};
@@ -62,8 +63,10 @@ pub(crate) async fn list(
         })?,
         Selection::About { mut findings, .. } => {
             findings.retain(|finding| args.all || finding.cleared.is_none());
+            let mut findings = filtered(client, args, findings).await?;
+            render::findings::sort_lowest_first(&mut findings);
             let answer = wire::ListFindingsResponse {
-                findings: filtered(client, args, findings).await?,
+                findings,
                 ..Default::default()
             };
             out.show("ListFindingsResponse", &answer, || {
@@ -125,30 +128,52 @@ async fn select(client: &Client, word: &str, all: Vec<wire::Finding>) -> Result<
     if let Some(finding) = all.iter().find(|finding| finding.id == word) {
         return Ok(Selection::One(Box::new(finding.clone())));
     }
-    let unknown = match client.explain(word).await {
-        Ok(explained) => {
-            let (found, left_out): (Vec<_>, Vec<_>) = about(&explained, &all)
-                .into_iter()
-                .partition(|(_, obstacle)| obstacle.is_none());
-            return Ok(Selection::About {
-                findings: found.into_iter().map(|(finding, _)| finding).collect(),
-                left_out: left_out.into_iter().filter_map(|(_, why)| why).collect(),
-            });
-        }
-        Err(error) if error.is_not_found() => error,
-        Err(error) => return Err(error.into()),
-    };
     let prefixed: Vec<&wire::Finding> = all
         .iter()
         .filter(|finding| !word.is_empty() && finding.id.starts_with(word))
         .collect();
-    match prefixed.as_slice() {
-        [one] => Ok(Selection::One(Box::new((*one).clone()))),
-        [] => Err(unknown.into()),
-        several => Err(Error::AmbiguousFinding {
+    let ambiguous = |mut candidates: String, thing: Option<&str>| {
+        if let Some(thing) = thing {
+            candidates.push_str(&format!(", and {thing}, whose serial ends with it"));
+        }
+        Error::AmbiguousFinding {
             prefix: word.to_owned(),
-            candidates: candidates(several),
-        }),
+            candidates,
+        }
+    };
+    match client.explain(word).await {
+        Ok(explained) => {
+            let drive = explained.drives.first().filter(|drive| {
+                let serial = drive.serial.to_ascii_lowercase();
+                serial.len() > word.len() && serial.ends_with(&word.to_ascii_lowercase())
+            });
+            match (prefixed.as_slice(), drive) {
+                (several @ [_, ..], Some(drive)) => {
+                    Err(ambiguous(candidates(several), Some(drive.name.as_str())))
+                }
+                _ => Ok(selected(&explained, &all)),
+            }
+        }
+        Err(error) if error.is_not_found() => match prefixed.as_slice() {
+            [one] => Ok(Selection::One(Box::new((*one).clone()))),
+            // Perhaps it is a path.
+            [] => {
+                let explained = by_name(client, word, async |word| client.explain(word).await);
+                Ok(selected(&explained.await?, &all))
+            }
+            several => Err(ambiguous(candidates(several), None)),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn selected(explained: &wire::Explanation, all: &[wire::Finding]) -> Selection {
+    let (found, left_out): (Vec<_>, Vec<_>) = about(explained, all)
+        .into_iter()
+        .partition(|(_, obstacle)| obstacle.is_none());
+    Selection::About {
+        findings: found.into_iter().map(|(finding, _)| finding).collect(),
+        left_out: left_out.into_iter().filter_map(|(_, why)| why).collect(),
     }
 }
 
@@ -366,7 +391,7 @@ async fn apply_all(
             Err(error) if error.is_not_found() => {
                 complain(&format!("{name} has ended meanwhile"));
             }
-            // It has become worse, or is not acknowledged any more.
+            // It has become worse, or is no longer acknowledged.
             Err(error) if error.is_failed_precondition() => {
                 failed |= matches!(change, Change::Acknowledge { .. });
                 complain(&error.to_string());

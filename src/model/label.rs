@@ -84,6 +84,17 @@ pub(crate) fn pods(facts: &VolumeFacts) -> Vec<String> {
     pods
 }
 
+/// `00` of `Slot 00`: enclosures name their slots in either way.
+pub(crate) fn slot_name(slot: &str) -> &str {
+    let is_word = slot
+        .get(..5)
+        .is_some_and(|it| it.eq_ignore_ascii_case("slot "));
+    match slot.get(5..) {
+        Some(rest) if is_word => rest.trim_start(),
+        _ => slot,
+    }
+}
+
 /// Sorts names as people do: `sdb` before `sdaa`, `nvme2n1` before `nvme10n1`.
 pub(crate) fn sort_key(name: &str) -> String {
     const MAX_CHARS: usize = 64;

@@ -40,6 +40,20 @@ impl HostPath {
         }
     }
 
+    /// `/a/b`, `/a`, `/`.
+    pub(crate) fn prefixes(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = Some(self.as_bytes());
+        std::iter::from_fn(move || {
+            let now = rest?;
+            rest = match now.iter().rposition(|byte| *byte == b'/') {
+                Some(0) if now.len() > 1 => Some(&now[..1]),
+                Some(0) | None => None,
+                Some(at) => Some(&now[..at]),
+            };
+            Some(now)
+        })
+    }
+
     pub fn join(&self, below: impl AsRef<[u8]>) -> HostPath {
         let mut bytes = self.0.to_vec();
         if bytes.last() != Some(&b'/') {

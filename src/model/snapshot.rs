@@ -70,6 +70,24 @@ pub struct NodeContext {
     pub system_directories: Vec<SystemDirectory>,
     /// Mounts that are no volumes, and could be by configuration: type and reason.
     pub excluded_mounts: BTreeMap<HostPath, (String, Exclusion)>,
+    /// Every mount that a path lookup reaches, by its mount point.
+    pub mount_points: BTreeMap<HostPath, MountPoint>,
+}
+
+/// What is mounted at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountPoint {
+    pub fs_type: String,
+    /// mountinfo's source.
+    pub source: HostPath,
+}
+
+impl NodeContext {
+    /// The mount point that holds a path, and what is mounted there.
+    pub(crate) fn mount_of(&self, path: &HostPath) -> Option<(&HostPath, &MountPoint)> {
+        path.prefixes()
+            .find_map(|prefix| self.mount_points.get_key_value(&HostPath::new(prefix)))
+    }
 }
 
 /// The root directory, the kubelet's or the container runtime's.

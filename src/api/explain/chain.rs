@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::api::explain::RelatedObjects;
+use crate::api::resolve::stack_depth;
 use crate::api::{convert, wire};
 use crate::model::assess::format_bytes;
 use crate::model::block::{BlockDevice, Layer};
@@ -76,23 +77,6 @@ impl ChainBuilder {
             }
         }
     }
-}
-
-/// Number of layers between a device and the hardware. The kernel has no cycles; a cycle in the
-/// records ends at its second visit.
-fn stack_depth(snapshot: &Snapshot, name: &str, known: &mut BTreeMap<String, usize>) -> usize {
-    if let Some(depth) = known.get(name) {
-        return *depth;
-    }
-    known.insert(name.to_owned(), 0);
-    let device = snapshot.inventory.devices.get(name).into_iter();
-    let below = device.flat_map(|device| &device.underlying);
-    let depth = below
-        .map(|name| stack_depth(snapshot, name, known) + 1)
-        .max()
-        .unwrap_or(0);
-    known.insert(name.to_owned(), depth);
-    depth
 }
 
 fn device_node_id(snapshot: &Snapshot, around: &RelatedObjects, name: &str) -> String {

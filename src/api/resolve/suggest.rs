@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use crate::model::block::Layer;
+use crate::model::label::slot_name;
 use crate::model::path::HostPath;
 use crate::model::similar::similar;
 use crate::model::snapshot::Snapshot;
@@ -44,6 +45,8 @@ fn names(snapshot: &Snapshot) -> Vec<String> {
         names.extend(devices.chain([facts.id.to_string(), facts.name.clone()]));
         names.extend(facts.serial.iter().chain(&facts.wwn).cloned());
         names.extend(facts.links.iter().cloned());
+        let slot = facts.location.slot.as_deref().map(slot_name);
+        names.extend(slot.map(|slot| format!("slot {slot}")));
     }
     for device in snapshot.inventory.devices.values() {
         names.push(device.name.clone());
@@ -66,7 +69,9 @@ fn names(snapshot: &Snapshot) -> Vec<String> {
         names.extend(texts.into_iter().flatten().cloned());
         names.extend(facts.mounts.iter().map(|mount| mount.path.to_string()));
         let pods = facts.pods.iter().filter_map(|pod| pod.name.as_ref());
-        names.extend(pods.map(|pod| format!("{}/{}", pod.namespace, pod.name)));
+        for pod in pods {
+            names.extend([format!("{}/{}", pod.namespace, pod.name), pod.name.clone()]);
+        }
     }
     // A device is named with its folder as well.
     let devices: Vec<String> = snapshot

@@ -8,6 +8,7 @@ use crate::api::client::{Client, ClientError};
 use crate::api::wire;
 use crate::cli::args::findings::FindingFilter;
 use crate::cli::findings::obstacle;
+use crate::cli::place::by_name;
 use crate::model::reason::Reason;
 
 /// A filter whose names have been resolved by the daemon.
@@ -25,7 +26,7 @@ impl Resolved {
     ) -> Result<Resolved, ClientError> {
         let mut named = Vec::new();
         for name in filter.drive.iter().chain(&filter.volume) {
-            named.push(client.explain(name).await?);
+            named.push(by_name(client, name, async |name| client.explain(name).await).await?);
         }
         Ok(Resolved {
             filter: filter.clone(),
@@ -111,7 +112,7 @@ pub(super) fn about(
                     .any(|drive| drives.contains(drive.as_str()))
         })
     };
-    // Active findings only: a cleared one follows from nothing any more.
+    // Active findings only: a cleared one follows from nothing.
     let announces = |finding: &wire::Finding| {
         finding.cleared.is_none() && finding.reason == Reason::DriveFailing.name()
     };

@@ -16,10 +16,11 @@ use crate::model::graph;
 use crate::model::graph::mounts::MountTree;
 use crate::model::graph::{GraphInput, PoolStacks};
 use crate::model::ids::{DriveId, VolumeId};
+use crate::model::mount::Mount;
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
 use crate::model::provision::BackingKind;
-use crate::model::snapshot::{NodeContext, SystemDirectory};
+use crate::model::snapshot::{MountPoint, NodeContext, SystemDirectory};
 use crate::model::volume::{Impact, Stack, VolumeFacts, VolumeMount};
 
 impl Facts {
@@ -50,9 +51,9 @@ impl Facts {
         }
         let pool = graph::pool_stacks(seen);
         let is_group_partial = pool.is_group_partial;
-        let mut surroundings = node_context(seen, settings, pool);
-        self.keep_lost_pool(&mut surroundings, is_group_partial);
         let table = MountTree::new(&mounts.mounts);
+        let mut surroundings = node_context(seen, settings, pool, &table);
+        self.keep_lost_pool(&mut surroundings, is_group_partial);
         let system_mounts = system_mounts(&table, &surroundings.kubelet_root, settings);
         let shown: Vec<BTreeMap<HostPath, VisibleMount>> = found
             .iter()
@@ -338,7 +339,19 @@ fn has_missing_part(stack: &Stack) -> bool {
     }
 }
 
-fn node_context(seen: GraphInput<'_>, settings: &VolumeSettings, pool: PoolStacks) -> NodeContext {
+fn node_context(
+    seen: GraphInput<'_>,
+    settings: &VolumeSettings,
+    pool: PoolStacks,
+    table: &MountTree<'_>,
+) -> NodeContext {
+    let mount_point = |mount: &Mount| {
+        let what = MountPoint {
+            fs_type: mount.fs_type.clone(),
+            source: mount.source.clone(),
+        };
+        (mount.mount_point.clone(), what)
+    };
     NodeContext {
         configured_kubelet_root: settings.kubelet_root.clone(),
         kubelet_root: graph::kubelet_root(seen.kubelet, settings).clone(),
@@ -346,6 +359,7 @@ fn node_context(seen: GraphInput<'_>, settings: &VolumeSettings, pool: PoolStack
         pool: pool.stacks,
         system_directories: Vec::new(),
         excluded_mounts: graph::excluded_mounts(&seen.mounts.mounts, settings),
+        mount_points: table.visible().map(mount_point).collect(),
     }
 }
 

@@ -138,7 +138,7 @@ pub(crate) fn matches_any(patterns: &[String], text: &[u8]) -> bool {
     patterns.iter().any(|pattern| matches(pattern, text))
 }
 
-/// `/dev/sdb1` → `sdb1`: if no scan lists a device any more, the mount source is its only remaining
+/// `/dev/sdb1` → `sdb1`: if no scan still lists a device, the mount source is its only remaining
 /// name.
 pub(crate) fn device_name(source: &HostPath) -> Option<String> {
     let name = source.strip_prefix(&HostPath::from("/dev"))?;
@@ -161,6 +161,11 @@ impl<'a> MountTree<'a> {
         MountTree { mounts, by_path }
     }
 
+    /// Those that a path lookup reaches, each once.
+    pub(crate) fn visible(&self) -> impl Iterator<Item = &'a Mount> {
+        self.by_path.values().map(|at| &self.mounts[*at])
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = &'a Mount> {
         self.mounts.iter()
     }
@@ -180,24 +185,10 @@ impl<'a> MountTree<'a> {
 
     /// The mount that contains the file or folder `path`.
     pub(crate) fn containing(&self, path: &HostPath) -> Option<&'a Mount> {
-        prefixes(path.as_bytes())
+        path.prefixes()
             .find_map(|prefix| self.by_path.get(prefix))
             .map(|at| &self.mounts[*at])
     }
-}
-
-/// `/a/b`, `/a`, `/`.
-fn prefixes(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = Some(path);
-    std::iter::from_fn(move || {
-        let now = rest?;
-        rest = match now.iter().rposition(|byte| *byte == b'/') {
-            Some(0) if now.len() > 1 => Some(&now[..1]),
-            Some(0) | None => None,
-            Some(at) => Some(&now[..at]),
-        };
-        Some(now)
-    })
 }
 
 /// A mount is hidden by a later one on its own mount point, by a later one of the same parent on a
@@ -224,7 +215,7 @@ fn visible(mounts: &[Mount]) -> BTreeSet<usize> {
         let mount = &mounts[at];
         let path = mount.mount_point.as_bytes();
         last_at.get(path) != Some(&at)
-            || prefixes(path).skip(1).any(|above| {
+            || mount.mount_point.prefixes().skip(1).any(|above| {
                 last_of_parent
                     .get(&(mount.parent, above))
                     .is_some_and(|other| *other > at)

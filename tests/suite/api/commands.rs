@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use diskvitals::model::finding::Health;
-use diskvitals::model::snapshot::NodeState;
+use diskvitals::model::ids::VolumeId;
+use diskvitals::model::path::HostPath;
+use diskvitals::model::snapshot::{MountPoint, NodeContext, NodeState};
 
 use super::fixture::{Served, snapshot};
 
@@ -299,6 +301,76 @@ async fn json_output_is_the_whole_answer_and_errors_are_the_daemons() {
         "{}",
         text(&explained.stdout)
     );
+}
+
+#[tokio::test]
+async fn a_path_of_any_form_means_the_mount_that_holds_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let real = folder.path().canonicalize().expect("its path");
+    std::fs::create_dir_all(real.join("data/deep")).expect("created");
+    std::fs::write(real.join("data/deep/file"), "").expect("written");
+    std::os::unix::fs::symlink(real.join("data"), real.join("link")).expect("linked");
+    let mount_point = |path: &Path, source: &str| {
+        let what = MountPoint {
+            fs_type: "ext4".into(),
+            source: source.into(),
+        };
+        (HostPath::from(path), what)
+    };
+    let mut snapshot = snapshot(0);
+    let mut volume = snapshot.volumes[&VolumeId::csi("d.example", "a")]
+        .as_ref()
+        .clone();
+    let mut facts = volume.facts.as_ref().clone();
+    facts.mounts[0].path = HostPath::from(real.join("data").as_path());
+    volume.facts = facts.into();
+    snapshot
+        .volumes
+        .insert(volume.facts.id.clone(), Arc::new(volume));
+    snapshot.node_context = Arc::new(NodeContext {
+        mount_points: [
+            mount_point(Path::new("/"), "overlay"),
+            mount_point(&real.join("data"), "/dev/dm-0"),
+        ]
+        .into(),
+        ..NodeContext::default()
+    });
+    let served = Served::start(snapshot).await;
+    let socket = served.socket();
+    let below = |path: &str| real.join(path).to_str().expect("text").to_owned();
+    let is_taken = format!(" is on the mount {} (", below("data"));
+    for path in [
+        below("data/deep/file"),
+        below("link/deep"),
+        below("data/deep/../deep/./file"),
+    ] {
+        for command in ["explain", "volume", "findings"] {
+            let answer = diskvitals(&socket, &[command, &path]).await;
+            let (shown, note) = (text(&answer.stdout), text(&answer.stderr));
+            assert!(answer.status.success(), "{command} {path}: {note}");
+            assert!(note.contains(&is_taken), "{note}");
+            assert!(
+                command == "findings" || shown.contains("csi:d.example/a"),
+                "{shown}"
+            );
+        }
+    }
+    // Not a volume, and nothing at all.
+    for (path, why) in [
+        (
+            real.to_str().expect("text"),
+            ": it is on /: ext4, which is no volume",
+        ),
+        ("/no/such/path", "nothing here is known as `/no/such/path`"),
+    ] {
+        let answer = diskvitals(&socket, &["explain", path]).await;
+        assert_eq!(answer.status.code(), Some(1));
+        assert!(
+            text(&answer.stderr).contains(why),
+            "{}",
+            text(&answer.stderr)
+        );
+    }
 }
 
 #[tokio::test]

@@ -579,3 +579,37 @@ async fn explain_takes_its_argument_by_both_names_but_not_by_both_at_once() {
         assert_eq!(explain(id, query).await.unwrap_err().message(), message);
     }
 }
+
+#[tokio::test]
+async fn slots_ends_of_serials_and_bare_names_of_pods_are_names_where_they_are_unique() {
+    let mut snapshot = snapshot(0);
+    for (name, serial, slot) in [
+        ("sdx", "WD-WX61A79ABCD", "Slot 05"),
+        ("sdy", "WD-WX61A79ZZZZ", "Slot 06"),
+        ("sdz", "ST-0001A79ZZZZ", "Slot 06"),
+    ] {
+        let mut drive = super::fixture::drive(name, serial);
+        drive.facts.location.slot = Some(slot.into());
+        snapshot
+            .drives
+            .insert(drive.facts.id.clone(), Arc::new(drive));
+    }
+    let served = Served::start(snapshot).await;
+    let client = served.client().await;
+    for name in ["slot 05", "Slot 5", "slot:05", "abcd", "79ABCD"] {
+        assert_eq!(client.drive(name).await.expect(name).name, "sdx");
+    }
+    let pod = client.explain("pod-b").await.expect("the pod");
+    assert_eq!(pod, client.explain("default/pod-b").await.expect("the pod"));
+    for (name, candidate) in [("slot 6", "(sdy)"), ("zzzz", "(sdz)")] {
+        let error = client.drive(name).await.expect_err(name).to_string();
+        assert!(
+            error.contains("is ambiguous") && error.contains(candidate),
+            "{error}"
+        );
+    }
+    // Nearly a name, and too short an end.
+    let error = client.drive("slot 55").await.expect_err("none").to_string();
+    assert!(error.contains("did you mean"), "{error}");
+    assert!(client.drive("bcd").await.is_err());
+}
