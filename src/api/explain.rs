@@ -178,7 +178,7 @@ fn findings(
         Subject::Device(name) => around.devices.contains(name),
     };
     let mut active: Vec<_> = snapshot.findings.values().filter(concerns).collect();
-    active.sort_by_cached_key(|finding| rank(finding));
+    active.sort_by_cached_key(|finding| rank(snapshot, finding).lowest_first());
     active.truncate(MAX_FINDINGS);
     let cleared = snapshot
         .history

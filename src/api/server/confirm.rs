@@ -152,7 +152,7 @@ fn answer(
         .values()
         .filter(|finding| is_adverse(finding) && subjects.contains(&finding.subject))
         .collect();
-    findings.sort_by_cached_key(|finding| rank(finding));
+    findings.sort_by_cached_key(|finding| rank(&snapshot, finding));
     let truncated = findings.len() > MAX_ENTRIES;
     findings.truncate(MAX_ENTRIES);
     wire::Confirmation {

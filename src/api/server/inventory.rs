@@ -162,7 +162,7 @@ impl wire::inventory_server::Inventory for InventoryService {
             .findings
             .values()
             .chain(cleared)
-            .map(|finding| (rank(finding), finding))
+            .map(|finding| (rank(&snapshot, finding), finding))
             .collect();
         entries.retain(|(rank, _)| after.as_ref().is_none_or(|after| rank > after));
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));

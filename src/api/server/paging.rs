@@ -19,7 +19,7 @@ const MAX_SIZE: usize = 1000;
 /// clients refuse more than 4 MiB by default.
 const MAX_BYTES: usize = 256 << 10;
 /// Changes when the form of tokens changes.
-const VERSION: char = '1';
+const VERSION: char = '2';
 
 /// The list that a token belongs to. A token of one list is invalid for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,17 +138,18 @@ pub(crate) fn fill_page<T, M: Message>(
 
 pub(crate) fn rank_key(rank: &FindingRank) -> String {
     format!(
-        "{} {} {} {} {}",
-        rank.group, rank.severity, rank.status, rank.since, rank.id
+        "{} {} {} {} {} {}",
+        rank.group, rank.severity, rank.layer, rank.status, rank.since, rank.id
     )
 }
 
 pub(crate) fn rank_of(key: &str) -> Result<FindingRank, Status> {
     let parse = || {
-        let mut parts = key.splitn(5, ' ');
+        let mut parts = key.splitn(6, ' ');
         Some(FindingRank {
             group: parts.next()?.parse().ok()?,
             severity: parts.next()?.parse().ok()?,
+            layer: parts.next()?.parse().ok()?,
             status: parts.next()?.parse().ok()?,
             since: parts.next()?.parse().ok()?,
             id: parts.next()?.to_owned(),
@@ -215,8 +216,8 @@ mod tests {
         }
 
         #[test]
-        fn the_rank_of_a_finding_survives_its_token(group in 0..3u8, severity: u8, status: u8, since: i64, id in "[0-9a-f]{12}") {
-            let rank = FindingRank { group, severity, status, since: i128::from(since), id };
+        fn the_rank_of_a_finding_survives_its_token(group in 0..3u8, severity: u8, layer: u8, status: u8, since: i64, id in "[0-9a-f]{12}") {
+            let rank = FindingRank { group, severity, layer, status, since: i128::from(since), id };
             prop_assert_eq!(rank_of(&rank_key(&rank)).unwrap(), rank);
         }
 
