@@ -75,7 +75,7 @@ frozen during a run (5 s at most by default), and two such runs with the same fi
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Volume, mount point or device, by any of its names
+    /// Volume, mount point or device, by any of its names, or a path on it
     #[arg(value_name = "VOLUME|MOUNTPOINT|DEVICE", required_unless_present_any = ["image", "cancel"])]
     pub target: Option<String>,
     /// Check a file that contains a filesystem; needs no daemon and never changes the file
@@ -181,7 +181,7 @@ pub(crate) enum Command {
     },
     /// Show one volume in full
     Volume {
-        /// The volume, by any of its names
+        /// The volume, by any of its names, or the path of a file or folder on it
         #[arg(value_name = "ID")]
         id: String,
     },
@@ -190,9 +190,9 @@ pub(crate) enum Command {
     /// Show the chain of drive, partition, …, volume and pod that a thing belongs to, with its
     /// findings, their evidence, what clears them and what to do
     Explain {
-        /// A drive, device, volume, pod or finding, by any of its names
-        #[arg(value_name = "ID")]
-        id: String,
+        /// A drive, device, volume, pod or finding, by any of its names; a path; `slot 05`
+        #[arg(value_name = "ID", required = true, num_args = 1..=2)]
+        id: Vec<String>,
     },
     /// Print one line per change, until interrupted
     #[command(long_about = WATCH_HELP)]

@@ -1,4 +1,4 @@
-//! `status --watch`: a screen that is drawn again when something changes, until q.
+//! `status --watch`: a screen that is drawn again when something changes and scrolls, until q.
 //!
 //! In: the feed, polls of what a watch does not carry (the node, I/O counters, the progress of
 //! checks), keys, signals. Out: screens; with JSON, one document for each change. The terminal is
@@ -23,7 +23,8 @@ use crate::cli::error::Error;
 use crate::cli::feed::{Feed, Update};
 use crate::cli::live::node_state::{IoRates, NodeState};
 use crate::cli::printer::{Printer, print_bytes};
-use crate::cli::render::live::{LiveView, Outage, lines, waiting};
+use crate::cli::render::live::position::Position;
+use crate::cli::render::live::{LiveView, Outage, lines, page, waiting};
 use crate::cli::render::status::StatusView;
 use crate::cli::screen::Screen;
 use crate::host::clock::{monotonic, wall_now};
@@ -110,6 +111,7 @@ struct Live {
     node: Option<wire::Node>,
     io: IoRates,
     outage: Option<Outage>,
+    position: Position,
 }
 
 impl Live {
@@ -136,7 +138,19 @@ impl Live {
         }
     }
 
-    fn lines(&self, screen: &Screen, height: Option<u16>) -> Vec<String> {
+    /// Returns whether the program ends.
+    fn typed(&mut self, keys: &[Key], page: usize) -> bool {
+        let causes = self.state.lists().causes;
+        for key in keys {
+            if *key == Key::Quit {
+                return true;
+            }
+            self.position.apply(*key, &causes, page);
+        }
+        false
+    }
+
+    fn lines(&mut self, screen: &Screen, height: Option<u16>) -> Vec<String> {
         let Some(node) = self.node.as_ref().filter(|_| self.state.is_complete) else {
             return waiting(self.outage.as_ref(), screen);
         };
@@ -153,7 +167,7 @@ impl Live {
             io: self.io.rates(),
             outage: self.outage.as_ref(),
         };
-        lines(&view, screen, height)
+        lines(&view, &mut self.position, screen, height)
     }
 }
 
@@ -222,11 +236,12 @@ pub(crate) async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
                 }
                 true
             }
-            key = screen.key() => match key {
-                Key::Quit => return Ok(ExitCode::SUCCESS),
-                Key::Redraw => true,
-                Key::Other => false,
-            },
+            keys = screen.keys() => {
+                if live.typed(&keys, page(terminal::size().map(|(_, lines)| lines))) {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                keys.iter().any(|key| *key != Key::Other)
+            }
             _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
             _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
             _ = hangup.recv() => return Ok(ExitCode::SUCCESS),
@@ -234,7 +249,7 @@ pub(crate) async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
             _ = redraw.tick() => true,
             () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 due = None;
-                draw(out, &screen, &live)?;
+                draw(out, &screen, &mut live)?;
                 false
             }
         };
@@ -253,7 +268,7 @@ async fn next_answer(poller: &mut Option<Poller>) -> Option<Result<Polled, Clien
     }
 }
 
-fn draw(out: &Printer, full: &FullScreen, live: &Live) -> Result<(), Error> {
+fn draw(out: &Printer, full: &FullScreen, live: &mut Live) -> Result<(), Error> {
     let size = terminal::size();
     let screen = Screen {
         width: size.map(|(columns, _)| columns).or(out.screen.width),

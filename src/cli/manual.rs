@@ -173,7 +173,7 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
             ("diskvitals volumes", "All filesystems and CSI volumes"),
             (
                 "diskvitals volumes --stale",
-                "Mounts that no pod uses any more",
+                "Mounts that no pod still uses",
             ),
         ],
         USUAL,
@@ -215,6 +215,11 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
                 "diskvitals explain shop/db-0",
                 "A pod's volumes down to their drives",
             ),
+            (
+                "diskvitals explain ./data/orders.ibd",
+                "The volume that holds a file",
+            ),
+            ("diskvitals explain slot 05", "The drive in a slot"),
         ],
         USUAL,
     ),

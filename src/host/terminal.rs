@@ -28,6 +28,15 @@ pub(crate) enum Key {
     /// q, Ctrl-C, or the end of the input.
     Quit,
     Redraw,
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+    Enter,
+    /// Escape, backspace or the left arrow.
+    Back,
     Other,
 }
 
@@ -84,26 +93,26 @@ impl FullScreen {
         write(&format!("\x1b[H{text}\x1b[K\x1b[J"))
     }
 
-    /// The next key.
-    pub(crate) async fn key(&self) -> Key {
+    /// The next keys, at least one.
+    pub(crate) async fn keys(&self) -> Vec<Key> {
         let Some(keys) = &self.keys else {
             return pending().await;
         };
         loop {
             let Ok(mut ready) = keys.readable().await else {
-                return Key::Quit;
+                return vec![Key::Quit];
             };
             ready.clear_ready();
             if !has_input(keys.get_ref()) {
                 continue;
             }
-            let mut typed = [0; 64];
+            let mut typed = [0; 256];
             match nix::unistd::read(keys.get_ref(), &mut typed) {
-                Ok(0) => return Key::Quit,
-                Ok(count) => return meaning(&typed[..count]),
+                Ok(0) => return vec![Key::Quit],
+                Ok(count) => return parsed(&typed[..count]),
                 Err(Errno::EINTR | Errno::EAGAIN) => {}
                 // The terminal is gone.
-                Err(_) => return Key::Quit,
+                Err(_) => return vec![Key::Quit],
             }
         }
     }
@@ -115,25 +124,65 @@ fn has_input(fd: &OwnedFd) -> bool {
     poll(&mut waited, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
-fn meaning(typed: &[u8]) -> Key {
+/// Keys may be typed ahead; arrow and page keys are sequences (ECMA-48, xterm's control sequences).
+fn parsed(typed: &[u8]) -> Vec<Key> {
+    const ESCAPE: u8 = 0x1b;
+    let mut keys = Vec::new();
+    let mut rest = typed;
+    while let [first, tail @ ..] = rest {
+        let (key, after) = match (first, tail) {
+            (&ESCAPE, [b'[', sequence @ ..]) => {
+                let is_end = |byte: &u8| (0x40..=0x7e).contains(byte);
+                match sequence.iter().position(is_end) {
+                    Some(end) => (
+                        of_sequence(&sequence[..end], sequence[end]),
+                        &sequence[end + 1..],
+                    ),
+                    None => (Key::Other, &[][..]),
+                }
+            }
+            (&ESCAPE, [b'O', end, after @ ..]) => (of_sequence(b"", *end), after),
+            (&ESCAPE, [_, after @ ..]) => (Key::Other, after),
+            (&ESCAPE, []) => (Key::Back, tail),
+            (byte, _) => (of_byte(*byte), tail),
+        };
+        keys.push(key);
+        rest = after;
+    }
+    keys
+}
+
+fn of_sequence(parameters: &[u8], end: u8) -> Key {
+    match (end, parameters) {
+        (b'A', _) => Key::Up,
+        (b'B', _) => Key::Down,
+        (b'C', _) => Key::Enter,
+        (b'D', _) => Key::Back,
+        (b'H', _) | (b'~', b"1" | b"7") => Key::Home,
+        (b'F', _) | (b'~', b"4" | b"8") => Key::End,
+        (b'~', b"5") => Key::PageUp,
+        (b'~', b"6") => Key::PageDown,
+        _ => Key::Other,
+    }
+}
+
+/// Letters as in less(1).
+fn of_byte(byte: u8) -> Key {
     const CTRL_C: u8 = 0x03;
     const CTRL_L: u8 = 0x0c;
-    const ESCAPE: u8 = 0x1b;
-    // Keys may be typed ahead; an arrow key is a sequence.
-    let mut keys = typed
-        .split(|byte| *byte == ESCAPE)
-        .next()
-        .unwrap_or(&[])
-        .iter();
-    if keys
-        .clone()
-        .any(|key| matches!(key, b'q' | b'Q') || *key == CTRL_C)
-    {
-        return Key::Quit;
-    }
-    match keys.any(|key| *key == CTRL_L) {
-        true => Key::Redraw,
-        false => Key::Other,
+    const BACKSPACE: u8 = 0x7f;
+    match byte {
+        b'q' | b'Q' | CTRL_C => Key::Quit,
+        CTRL_L => Key::Redraw,
+        b'k' => Key::Up,
+        b'j' => Key::Down,
+        b'b' => Key::PageUp,
+        b' ' | b'f' => Key::PageDown,
+        b'g' => Key::Home,
+        b'G' => Key::End,
+        b'\r' | b'\n' => Key::Enter,
+        BACKSPACE => Key::Back,
+        _ => Key::Other,
     }
 }
 
@@ -162,18 +211,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn q_and_ctrl_c_end_and_arrow_keys_do_not() {
-        for (typed, key) in [
-            (&b"q"[..], Key::Quit),
-            (b"Q", Key::Quit),
-            (b"xq", Key::Quit),
-            (b"\x1bOq", Key::Other),
-            (b"\x03", Key::Quit),
-            (b"\x0c", Key::Redraw),
-            (b"\x1b[A", Key::Other),
-            (b"\x1b", Key::Other),
+    fn keys_and_sequences_are_read_one_by_one() {
+        use Key::{Back, Down, End, Enter, Home, Other, PageDown, PageUp, Quit, Redraw, Up};
+        for (typed, keys) in [
+            (&b"q"[..], &[Quit][..]),
+            (b"Q", &[Quit]),
+            (b"xq", &[Other, Quit]),
+            (b"\x1bOq", &[Other]),
+            (b"\x03", &[Quit]),
+            (b"\x0c", &[Redraw]),
+            (b"\x1b[A\x1b[B", &[Up, Down]),
+            (b"\x1bOA\x1bOB", &[Up, Down]),
+            (b"\x1b[5~\x1b[6~", &[PageUp, PageDown]),
+            (b"\x1b[H\x1b[F\x1b[1~\x1b[4~", &[Home, End, Home, End]),
+            (b"\x1b[1;5A", &[Up]),
+            (b"\r\x1b", &[Enter, Back]),
+            (b"\x1b[12", &[Other]),
+            (b"\x1bq", &[Other]),
+            (b"jk gG\x7f", &[Down, Up, PageDown, Home, End, Back]),
         ] {
-            assert_eq!(meaning(typed), key, "{typed:?}");
+            assert_eq!(parsed(typed), keys, "{typed:?}");
         }
     }
 }

@@ -128,7 +128,7 @@ impl IoRates {
         self.last = Some((at, now));
     }
 
-    /// There are no readings any more: the next one is a first one.
+    /// There are no readings left: the next one is a first one.
     pub(crate) fn clear(&mut self) {
         *self = IoRates::default();
     }

@@ -4,19 +4,20 @@
 use crate::api::wire;
 use crate::api::wire::cause::Kind;
 use crate::api::wire::cause_hit::Kind as HitKind;
-use crate::cli::render::findings::message_about;
+use crate::cli::render::findings::{self, acknowledged, message_about};
 use crate::cli::render::width::columns;
-use crate::cli::render::{shortened, slot_name, wrapped};
+use crate::cli::render::{
+    NARROW, Part, heading as render_heading, shortened, slot_name, wrapped, wrapped_parts,
+};
 use crate::cli::screen::{Screen, Tone, escape_control, severity_word};
 use crate::model::label;
 
 /// A name takes at most this share of a line.
 const NAME_SHARE: usize = 2;
 const INDENT: &str = "    ";
-/// Below this width an action is broken into lines instead of being cut.
-const NARROW: u16 = 60;
 
-pub(crate) fn block(cause: &wire::Cause, screen: &Screen) -> String {
+/// `findings`: who acknowledged it, and why, is in these.
+pub(crate) fn block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
     let (mut text, hidden) = heading(cause, screen);
     // A notice hits nothing, and a mount hits itself.
     let has_message = matches!(cause.kind(), Kind::Mount | Kind::Device)
@@ -30,6 +31,7 @@ pub(crate) fn block(cause: &wire::Cause, screen: &Screen) -> String {
         _ => one_line(&cause.action, screen),
     };
     text.push_str(&second);
+    text.push_str(&acknowledgements(cause, findings, screen));
     if is_urgent(cause) {
         if has_message || !cause.hits.is_empty() {
             text.push_str(&one_line(&cause.action, screen));
@@ -43,6 +45,82 @@ pub(crate) fn block(cause: &wire::Cause, screen: &Screen) -> String {
             command.push_str(&fitting(&hidden, room));
         }
         text.push_str(&format!("{}\n", screen.paint(Tone::Faint, command)));
+    }
+    text
+}
+
+/// The cause with nothing cut: what to do, what is on it, and its findings with their evidence.
+pub(crate) fn in_full(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
+    let (word, tone) = word(cause);
+    let slot = match slot_name(&cause.slot) {
+        "" => String::new(),
+        slot => format!("slot {slot}"),
+    };
+    let parts = [
+        (&cause.name, Tone::Strong),
+        (&slot, Tone::Plain),
+        (&cause.model, Tone::Plain),
+        (&cause.serial, Tone::Plain),
+        (&cause.detail, Tone::Plain),
+        (&word.to_owned(), tone),
+        (&reasons(cause).join(", "), Tone::Plain),
+    ];
+    let parts: Vec<Part> = parts
+        .into_iter()
+        .filter(|(text, _)| !text.is_empty())
+        .map(|(text, tone)| Part::new("  ", escape_control(text), tone))
+        .collect();
+    let mut text = wrapped_parts(&parts, "", INDENT, screen);
+    text.push_str(&acknowledgements(cause, findings, screen));
+    let message = message_about(&cause.message, cause.subject.as_ref(), screen);
+    let since = screen.date_time(cause.since.as_ref());
+    for line in [&cause.action, &message, &format!("since {since}")] {
+        if !line.is_empty() {
+            text.push_str(&wrapped(&screen.local_times(line), "  ", screen));
+        }
+    }
+    let unlimited = Screen {
+        width: None,
+        ..screen.clone()
+    };
+    if let Some(hits) = hits(cause, &unlimited) {
+        text.push_str(&wrapped(hits.trim(), "  ", screen));
+    }
+    let command = format!("  diskvitals explain {}", escape_control(&cause.explain));
+    text.push_str(&format!("{}\n", screen.paint(Tone::Faint, command)));
+    let of = |list: &[wire::CauseFinding]| -> Vec<wire::Finding> {
+        let ids = list.iter().map(|it| &it.finding_id);
+        ids.filter_map(|id| findings.iter().find(|it| it.id == *id))
+            .cloned()
+            .collect()
+    };
+    text.push_str(&findings::in_full(&of(&cause.findings), screen));
+    let consequences = of(&cause.consequences);
+    if !consequences.is_empty() {
+        let title = render_heading("what follows from it", screen);
+        text.push_str(&format!(
+            "\n{title}{}",
+            findings::table(&consequences, screen)
+        ));
+    }
+    text
+}
+
+/// `acknowledged by root, 3 min ago: the replacement is ordered`, once for each note.
+fn acknowledgements(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
+    let mut notes: Vec<(&str, &str)> = Vec::new();
+    let mut text = String::new();
+    for it in cause.findings.iter().filter(|it| it.acknowledged) {
+        let finding = findings.iter().find(|finding| finding.id == it.finding_id);
+        let Some(ack) = finding.and_then(|finding| finding.acknowledged.as_ref()) else {
+            continue;
+        };
+        if notes.contains(&(&ack.by, &ack.note)) {
+            continue;
+        }
+        notes.push((&ack.by, &ack.note));
+        let line = format!("acknowledged {}", acknowledged(ack, screen));
+        text.push_str(&wrapped(&line, "  ", screen));
     }
     text
 }

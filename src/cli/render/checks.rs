@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::api::wire;
 use crate::api::wire::check::{Mode, State, Verdict};
 use crate::api::wire::check_run::Ballot;
-use crate::cli::render::{heading, wrapped};
+use crate::cli::render::{Part, counted, heading, wrapped, wrapped_parts};
 use crate::cli::screen::{Screen, Tone, bytes, enum_label, escape_control, or_dash, span};
 use crate::cli::table::{Cells, Column, column, plain, table as layout};
 use crate::model::check::{RunActivity, RunProgress};
@@ -24,7 +24,7 @@ const COLUMNS: [Column; 7] = [
 const RUNS: [Column; 8] = [
     column("RUN", 0, 0),
     column("MODE", 0, 0),
-    column("BALLOT", 0, 0),
+    column("RESULT", 0, 0),
     column("FINDINGS", 0, 0),
     column("TOOK", 0, 0),
     column("HELD", 0, 2),
@@ -122,12 +122,62 @@ pub(crate) fn in_full(check: &wire::Check, screen: &Screen) -> String {
     text
 }
 
-/// For `explain`: the newest check of each related object, with the output of its runs.
+/// For `explain`: the newest check of each related object. What the checkers printed is left to
+/// `checks`, since it may have thousands of lines.
 pub(crate) fn checks_of_subject(checks: &[wire::Check], screen: &Screen) -> String {
-    checks
+    checks.iter().map(|check| summary(check, screen)).collect()
+}
+
+fn summary(check: &wire::Check, screen: &Screen) -> String {
+    let (word, tone) = verdict(check);
+    let title = format!("check of {} ({})", check.target, check.filesystem);
+    let title = [Part::new("", escape_control(&title), Tone::Strong)];
+    let mut text = format!("\n{}", wrapped_parts(&title, "", "  ", screen));
+    let when = screen.ago(check.ended.as_ref().or(check.asked.as_ref()));
+    let verdict = [
+        Part::new("", word, tone),
+        Part::new("  ", format!("{}, {when}", mode(check.mode())), Tone::Plain),
+    ];
+    text.push_str(&wrapped_parts(&verdict, "", "  ", screen));
+    if !reason(check).is_empty() {
+        text.push_str(&wrapped(&reason(check), "", screen));
+    }
+    if let Some(run) = check.runs.last() {
+        text.push_str(&wrapped(&counts(run), "  ", screen));
+    }
+    let command = format!("  diskvitals checks {}", escape_control(&check.id));
+    text + &format!("{}\n", screen.paint(Tone::Faint, command))
+}
+
+/// `e2fsck -fn: 12 problems (10 damage, 2 bookkeeping)`.
+fn counts(run: &wire::CheckRun) -> String {
+    use wire::check_finding::Weight;
+    let of = |weight: Weight| {
+        let matching = run.findings.iter().filter(|it| it.weight() == weight);
+        matching.count()
+    };
+    let all = run.findings.len() as u64 + run.more_findings;
+    let weights = [
+        (of(Weight::Damage), "damage"),
+        (of(Weight::Bookkeeping), "bookkeeping"),
+        (of(Weight::Transient), "transient"),
+    ];
+    let weights: Vec<String> = weights
         .iter()
-        .map(|check| format!("\n{}", in_full(check, screen)))
-        .collect()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, weight)| format!("{count} {weight}"))
+        .collect();
+    let weights = match (run.more_findings, weights.is_empty()) {
+        (_, true) => String::new(),
+        (0, false) => format!(" ({})", weights.join(", ")),
+        // Only the first ones are stored.
+        (_, false) => format!(
+            " (of the first {}: {})",
+            run.findings.len(),
+            weights.join(", ")
+        ),
+    };
+    format!("{}: {}{weights}", run.command, counted(all, "problem"))
 }
 
 /// The current phase and its duration.

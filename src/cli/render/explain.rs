@@ -1,11 +1,15 @@
-//! The Explain answer: the chain as an indented tree, from the drives up to the pods, then every
-//! finding in full.
+//! The Explain answer: what to do, the chain as an indented tree from the drives up to the pods, then
+//! every finding in full. What a checker printed is only counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::wire;
-use crate::cli::render::{checks, findings, heading};
-use crate::cli::screen::{Screen, Tone, escape_control, health};
+use crate::cli::render::{Part, checks, findings, wrapped_parts};
+use crate::cli::screen::{Screen, Tone, escape_control, health, severity};
+use crate::model::reason::Reason;
+
+/// Actions at the beginning; each finding has its own.
+const MAX_ACTIONS: usize = 4;
 
 pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     let mut text = String::new();
@@ -20,16 +24,12 @@ pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
             name if name == subject.id => format!("{kind} {name}"),
             name => format!("{kind} {name} ({})", subject.id),
         };
-        text.push_str(&heading(&escape_control(&title), screen));
+        let title = [Part::new("", escape_control(&title), Tone::Strong)];
+        text.push_str(&wrapped_parts(&title, "", "  ", screen));
     }
-    for advice in &explanation.advice {
-        let (_, tone) = health(advice.health);
-        text.push_str(&format!(
-            "{}\n",
-            screen.paint(tone, screen.message(&advice.sentence))
-        ));
-    }
-    if !explanation.advice.is_empty() {
+    let actions = actions(explanation, screen);
+    if !actions.is_empty() {
+        text.push_str(&actions);
         text.push('\n');
     }
     let ids: BTreeSet<&str> = explanation
@@ -64,10 +64,76 @@ pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     if explanation.findings.is_empty() {
         text.push_str(&format!("\n{}\n", screen.paint(Tone::Good, "no findings")));
     } else {
-        text.push_str(&findings::in_full(&explanation.findings, screen));
+        let mut all: Vec<wire::Finding> = explanation
+            .findings
+            .iter()
+            .map(without_checkers_output)
+            .collect();
+        // An older daemon lists the worst first.
+        findings::sort_lowest_first(&mut all);
+        text.push_str(&findings::in_full(&all, screen));
     }
     text.push_str(&checks::checks_of_subject(&explanation.checks, screen));
     text
+}
+
+/// The advice about the drives, then what to do about other findings that are not only consequences.
+fn actions(explanation: &wire::Explanation, screen: &Screen) -> String {
+    let advice = explanation.advice.iter().map(|advice| {
+        let (_, tone) = health(advice.health);
+        (screen.message(&advice.sentence), tone)
+    });
+    let mut lines: Vec<(String, Tone)> = advice.collect();
+    for finding in &explanation.findings {
+        let is_of_drive = finding
+            .subject
+            .as_ref()
+            .is_some_and(|it| it.kind() == wire::SubjectKind::Drive);
+        let has_advice = !explanation.advice.is_empty();
+        let follows = !finding.follows.is_empty()
+            || finding.reason == Reason::DriveFailing.name() && has_advice;
+        let is_counted = finding.cleared.is_none()
+            && finding.acknowledged.is_none()
+            && finding.severity() > wire::Severity::Info;
+        let action = findings::action(finding);
+        if !is_counted || follows || is_of_drive && has_advice || action.is_empty() {
+            continue;
+        }
+        let line = format!("{}: {action}", findings::subject(finding));
+        let line = (screen.message(&line), severity(finding).1);
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    let more = lines.len().saturating_sub(MAX_ACTIONS);
+    lines.truncate(MAX_ACTIONS);
+    if more > 0 {
+        lines.push((format!("and {more} more, below"), Tone::Plain));
+    }
+    lines
+        .into_iter()
+        .map(|(line, tone)| wrapped_parts(&[Part::new("", line, tone)], "", "  ", screen))
+        .collect()
+}
+
+/// The lines that a check found are evidence as well: the command that shows them is in their place.
+fn without_checkers_output(finding: &wire::Finding) -> wire::Finding {
+    let mut finding = finding.clone();
+    let mut shown: BTreeSet<String> = BTreeSet::new();
+    finding.evidence.retain_mut(|evidence| {
+        let Some(check) = check_id(&evidence.source) else {
+            return true;
+        };
+        evidence.text = format!("diskvitals checks {check}");
+        shown.insert(evidence.source.clone())
+    });
+    finding
+}
+
+/// Of `e2fsck -fn (live, check 0123456789ab)`.
+fn check_id(source: &str) -> Option<&str> {
+    let (_, id) = source.strip_suffix(')')?.rsplit_once("check ")?;
+    (id.len() == 12 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
 }
 
 /// Prints each node in full once. A node above several others (an array, a volume on two disks) is
@@ -81,38 +147,36 @@ fn branch<'a>(
     screen: &Screen,
     text: &mut String,
 ) {
-    let indent = "  ".repeat(depth);
     let first = printed.insert(&node.id);
     let is_subject = subject.is_some_and(|subject| {
         node.id
             .split_once(':')
             .is_some_and(|(_, id)| id == subject.id)
     });
-    let name = screen.paint(
-        if is_subject {
-            Tone::Strong
-        } else {
-            Tone::Plain
-        },
-        escape_control(&node.name),
-    );
+    let name_tone = match is_subject {
+        true => Tone::Strong,
+        false => Tone::Plain,
+    };
+    let mut parts = vec![
+        Part::new("", node.kind.clone(), Tone::Plain),
+        Part::new(" ", escape_control(&node.name), name_tone),
+    ];
     let (word_of_health, tone) = health(node.health);
-    let mut line = format!("{indent}{} {name}", node.kind);
     if word_of_health != "-" {
-        line.push_str(&format!("  {}", screen.paint(tone, word_of_health)));
+        parts.push(Part::new("  ", word_of_health.to_owned(), tone));
     }
     if !first {
-        text.push_str(&format!("{line}  (see above)\n"));
+        parts.push(Part::new("  ", "(see above)".to_owned(), Tone::Plain));
+    } else if !node.detail.is_empty() {
+        let detail = screen.message(&node.detail);
+        parts.push(Part::new("  ", detail, Tone::Faint));
+    }
+    let indent = "  ".repeat(depth);
+    let rest = "  ".repeat(depth + 2);
+    text.push_str(&wrapped_parts(&parts, &indent, &rest, screen));
+    if !first {
         return;
     }
-    if !node.detail.is_empty() {
-        line.push_str(&format!(
-            "  {}",
-            screen.paint(Tone::Faint, screen.message(&node.detail))
-        ));
-    }
-    text.push_str(&line);
-    text.push('\n');
     for next in above.get(node.id.as_str()).into_iter().flatten() {
         branch(next, depth + 1, above, printed, subject, screen, text);
     }

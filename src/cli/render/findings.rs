@@ -1,10 +1,13 @@
 //! Findings: a table in the daemon's order (worst first), each in full with its evidence.
 
 use crate::api::wire;
-use crate::cli::render::{heading, wrapped};
+use crate::cli::render::{NARROW, Part, heading, wrapped, wrapped_parts};
 use crate::cli::screen::{Screen, Tone, enum_label, escape_control, severity};
 use crate::cli::table::{Cells, Column, column, plain, table_rows};
 use crate::model::reason::Reason;
+
+/// Of the lines below a finding.
+const INDENT: &str = "    ";
 
 const COLUMNS: [Column; 6] = [
     column("SEVERITY", 0, 0),
@@ -96,6 +99,24 @@ pub(crate) fn message_about(
     }
 }
 
+/// Active ones first, of these what is below first: it often explains what is above. Otherwise the
+/// order is kept, which is the daemon's.
+pub(crate) fn sort_lowest_first(findings: &mut [wire::Finding]) {
+    findings.sort_by_key(|finding| {
+        let group = match (&finding.cleared, &finding.acknowledged) {
+            (Some(_), _) => 2,
+            (None, Some(_)) => 1,
+            (None, None) => 0,
+        };
+        let layer = match finding.subject.as_ref().map(|subject| subject.kind()) {
+            Some(wire::SubjectKind::Drive) => 0,
+            Some(wire::SubjectKind::Device) => 1,
+            _ => 2,
+        };
+        (group, layer)
+    });
+}
+
 /// All findings with their evidence; empty without findings.
 pub(crate) fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
     if findings.is_empty() {
@@ -105,22 +126,70 @@ pub(crate) fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
     format!("\n{}{all}", heading("findings", screen))
 }
 
-/// The finding, its evidence verbatim, the condition that clears it, and the action.
+/// The finding, what to do, its evidence verbatim, and the condition that clears it.
 pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
     let (word_of_severity, tone) = severity(finding);
     let status = enum_label(finding.status().as_str_name(), "FINDING_STATUS_");
-    let mut text = format!(
-        "{} {} ({status}), {}, {}\n",
-        screen.paint(tone, word_of_severity),
-        screen.paint(Tone::Strong, escape_control(&finding.reason)),
+    let about = format!(
+        "({status}), {}, {}",
         escape_control(&subject(finding)),
         screen.ago(finding.since.as_ref()),
     );
+    let title = [
+        Part::new("", word_of_severity.to_owned(), tone),
+        Part::new(" ", escape_control(&finding.reason), Tone::Strong),
+        Part::new(" ", about, Tone::Plain),
+    ];
+    let mut text = wrapped_parts(&title, "", INDENT, screen);
     text.push_str(&wrapped(
         &screen.local_times(&finding.message),
-        "    ",
+        INDENT,
         screen,
     ));
+    if let Some(cleared) = &finding.cleared {
+        text.push_str(&about_it(finding, screen));
+        text.push_str(&evidence(finding, screen));
+        let when = screen.ago(cleared.time.as_ref());
+        let why = format!("{when}: {}", screen.local_times(&cleared.why));
+        return text + &labelled_text("cleared", &why, screen);
+    }
+    if let Some(ack) = &finding.acknowledged {
+        let who = acknowledged(ack, screen);
+        text.push_str(&labelled_text("acked", &who, screen));
+    }
+    let action = action(finding);
+    if !action.is_empty() {
+        text.push_str(&labelled_text("to do", action, screen));
+    }
+    text.push_str(&about_it(finding, screen));
+    text.push_str(&evidence(finding, screen));
+    if !finding.clears_when.is_empty() {
+        text.push_str(&labelled_text("clears", &finding.clears_when, screen));
+    }
+    text
+}
+
+/// An older daemon does not send it, a newer one may have reasons that this program lacks.
+pub(crate) fn action(finding: &wire::Finding) -> &str {
+    let known = finding.reason.parse::<Reason>().map(Reason::action);
+    match finding.action.as_str() {
+        "" => known.unwrap_or_default(),
+        action => action,
+    }
+}
+
+/// `by root, 3 min ago: the replacement is ordered`.
+pub(crate) fn acknowledged(ack: &wire::Acknowledgement, screen: &Screen) -> String {
+    format!(
+        "by {}, {}: {}",
+        ack.by,
+        screen.ago(ack.time.as_ref()),
+        ack.note
+    )
+}
+
+/// Its id and times.
+fn about_it(finding: &wire::Finding, screen: &Screen) -> String {
     let count = if finding.count > 1 {
         format!(
             ", seen {} times, last {}",
@@ -132,62 +201,47 @@ pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
     };
     let about = match &finding.subject {
         Some(subject) if !subject.name.is_empty() && subject.name != subject.id => {
-            format!(" about {}", escape_control(&subject.id))
+            format!(" about {}", subject.id)
         }
         _ => String::new(),
     };
-    text.push_str(&format!(
-        "    finding {}{about}, since {}{count}\n",
+    let line = format!(
+        "finding {}{about}, since {}{count}",
         finding.id,
         screen.date_time(finding.since.as_ref())
-    ));
+    );
+    wrapped(&line, INDENT, screen)
+}
+
+/// Verbatim: nothing is cut, and only spaces become line breaks.
+fn evidence(finding: &wire::Finding, screen: &Screen) -> String {
+    let mut text = String::new();
     for evidence in &finding.evidence {
-        text.push_str(&format!(
-            "    evidence  {}, {}\n",
-            escape_control(&evidence.source),
+        let source = format!(
+            "{}, {}",
+            evidence.source,
             screen.date_time(evidence.time.as_ref())
-        ));
-        // Evidence is verbatim: neither cut nor wrapped.
+        );
+        text.push_str(&labelled_text("evidence", &source, screen));
         for line in evidence.text.lines() {
-            text.push_str(&format!("              | {}\n", escape_control(line)));
+            let line = [Part::new("", escape_control(line), Tone::Plain)];
+            let (first, rest) = ("              | ", "                ");
+            text.push_str(&wrapped_parts(&line, first, rest, screen));
         }
-    }
-    if let Some(cleared) = &finding.cleared {
-        text.push_str(&format!(
-            "    cleared   {}: {}\n",
-            screen.ago(cleared.time.as_ref()),
-            screen.message(&cleared.why)
-        ));
-        return text;
-    }
-    if !finding.clears_when.is_empty() {
-        text.push_str(&labelled_text("clears", &finding.clears_when, screen));
-    }
-    // An older daemon does not send it, a newer one may have reasons that this program lacks.
-    let known = finding.reason.parse::<Reason>().map(Reason::action);
-    let action = match finding.action.as_str() {
-        "" => known.unwrap_or_default(),
-        action => action,
-    };
-    if !action.is_empty() {
-        text.push_str(&labelled_text("to do", action, screen));
-    }
-    if let Some(ack) = &finding.acknowledged {
-        text.push_str(&format!(
-            "    acked     by {}, {}: {}\n",
-            escape_control(&ack.by),
-            screen.ago(ack.time.as_ref()),
-            escape_control(&ack.note)
-        ));
     }
     text
 }
 
+/// A label in a column of its own; on a narrow screen in front of the text.
 fn labelled_text(label: &str, text: &str, screen: &Screen) -> String {
-    let indent = " ".repeat(14);
-    let wrapped = wrapped(text, &indent, screen);
-    format!(
-        "    {label:<10}{}",
-        wrapped.strip_prefix(&indent).unwrap_or(&wrapped)
-    )
+    let first = format!("    {label:<10}");
+    if screen.width.is_some_and(|width| width < NARROW) {
+        return wrapped(&format!("{label}: {text}"), INDENT, screen);
+    }
+    let line = [
+        Part::new("", format!("{label:<9}"), Tone::Plain),
+        Part::new(" ", escape_control(text), Tone::Plain),
+    ];
+    let rest = " ".repeat(first.len());
+    wrapped_parts(&line, INDENT, &rest, screen)
 }

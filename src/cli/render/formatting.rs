@@ -6,7 +6,7 @@ use crate::cli::screen::{Screen, escape_control};
 pub(crate) fn one(authorization: &wire::FormatAuthorization, screen: &Screen) -> String {
     let handle = escape_control(&authorization.handle);
     match &authorization.expires {
-        None => format!("volume {handle} may not be formatted any more\n"),
+        None => format!("volume {handle} may no longer be formatted\n"),
         Some(_) => format!(
             "volume {handle} may be formatted once, until {}: {}\n",
             screen.date_time(authorization.expires.as_ref()),

@@ -2,9 +2,12 @@
 //! drives' I/O, in the lines and columns of the terminal. What does not fit is counted, the least
 //! important first. Pure.
 
+pub(crate) mod position;
+
 use std::collections::BTreeMap;
 
 use crate::api::wire;
+use crate::cli::render::live::position::Position;
 use crate::cli::render::status::{self, StatusView};
 use crate::cli::render::width::clipped;
 use crate::cli::render::{causes, checks, counted, drives, findings, heading, smart, wrapped};
@@ -14,6 +17,11 @@ use crate::model::label;
 
 /// On a lower terminal nothing is reserved for the less important parts.
 const LOW: usize = 8;
+/// Lines that do not scroll: the node, its verdict, the keys.
+const FIXED: usize = 3;
+/// Before the lines of causes while one is selected.
+const MARK: &str = "> ";
+const NO_MARK: &str = "  ";
 /// Without a known height.
 const DEFAULT_LINES: u16 = 24;
 
@@ -83,27 +91,78 @@ impl Block {
 }
 
 /// At most `height` lines, none wider than the screen.
-pub(crate) fn lines(view: &LiveView, screen: &Screen, height: Option<u16>) -> Vec<String> {
-    let height = usize::from(height.unwrap_or(DEFAULT_LINES)).max(1);
+pub(crate) fn lines(
+    view: &LiveView,
+    position: &mut Position,
+    screen: &Screen,
+    height: Option<u16>,
+) -> Vec<String> {
+    let height = lines_of(height);
     let mut lines = banner(view.outage, screen);
     lines.extend(split(&status::head(&view.status, screen)));
     let footer = footer(screen);
     lines.truncate(height);
     let room = height.saturating_sub(lines.len() + 1);
-    let sections = [
-        cause_section(view, screen),
-        Section::of_text(&status::cordons(view.status.node, screen)),
-        Section::of_text(&status::unknown(&view.status, screen)),
-        running(view, screen),
-        drive_section(view, screen),
-        Section::of_text(&status::monitoring_gaps(view.status.node, screen)),
-    ];
-    lines.extend(fitted(&sections, room));
+    let all = view.status.causes.unwrap_or_default();
+    if let Some(cause) = position.opened(all) {
+        let text = causes::in_full(cause, view.status.findings, screen);
+        let whole = split(&format!("\n{text}"));
+        lines.extend(scrolled(whole, position, room));
+    } else if position.is_start() {
+        lines.extend(fitted(&sections(view, None, screen), room));
+    } else {
+        let sections = sections(view, position.selected.as_deref(), screen);
+        if let Some(selected) = selected_lines(view, position, &sections[0]) {
+            position.reveal(selected, room);
+        }
+        let whole = sections.iter().flat_map(Section::spacious).collect();
+        lines.extend(scrolled(whole, position, room));
+    }
     if lines.len() < height {
         lines.push(footer);
     }
     let limit = screen.width.map_or(usize::MAX, usize::from);
     lines.iter().map(|line| clipped(line, limit)).collect()
+}
+
+/// How many lines a page key moves.
+pub(crate) fn page(height: Option<u16>) -> usize {
+    lines_of(height).saturating_sub(FIXED)
+}
+
+fn lines_of(height: Option<u16>) -> usize {
+    usize::from(height.unwrap_or(DEFAULT_LINES)).max(1)
+}
+
+fn sections(view: &LiveView, selected: Option<&str>, screen: &Screen) -> [Section; 6] {
+    [
+        cause_section(view, selected, screen),
+        Section::of_text(&status::cordons(view.status.node, screen)),
+        Section::of_text(&status::unknown(&view.status, screen)),
+        running(view, screen),
+        drive_section(view, screen),
+        Section::of_text(&status::monitoring_gaps(view.status.node, screen)),
+    ]
+}
+
+/// The part of the lines at this position.
+fn scrolled(all: Vec<String>, position: &mut Position, room: usize) -> Vec<String> {
+    let shown = position.clamp(all.len(), room);
+    all[shown].to_vec()
+}
+
+/// The lines of the selected cause in the section of causes.
+fn selected_lines(
+    view: &LiveView,
+    position: &Position,
+    section: &Section,
+) -> Option<std::ops::Range<usize>> {
+    let selected = position.selected.as_ref()?;
+    let causes = view.status.causes.unwrap_or_default();
+    let at = causes.iter().position(|cause| cause.id == *selected)?;
+    let height = |block: &Block| block.lines.len() + usize::from(block.separate);
+    let start: usize = section.blocks.iter().take(at).map(height).sum();
+    Some(start..start + section.blocks.get(at).map(height)?)
 }
 
 /// Before the first answer.
@@ -140,7 +199,8 @@ fn banner(outage: Option<&Outage>, screen: &Screen) -> Vec<String> {
 
 fn footer(screen: &Screen) -> String {
     let now = screen.clock();
-    screen.paint(Tone::Faint, format!("{now}  q quits"))
+    let keys = "q quits  ↑↓ PgDn scroll  Enter shows a cause in full";
+    screen.paint(Tone::Faint, format!("{now}  {keys}"))
 }
 
 impl Section {
@@ -241,7 +301,7 @@ fn fitted(sections: &[Section], room: usize) -> Vec<String> {
     lines
 }
 
-fn cause_section(view: &LiveView, screen: &Screen) -> Section {
+fn cause_section(view: &LiveView, selected: Option<&str>, screen: &Screen) -> Section {
     let all = view.status.causes.unwrap_or_default();
     if all.is_empty() && !view.status.findings.is_empty() {
         // A daemon that does not know causes yet.
@@ -258,10 +318,27 @@ fn cause_section(view: &LiveView, screen: &Screen) -> Section {
             ))
         };
     }
+    let mark = |cause: &wire::Cause, at: usize| match selected {
+        None => "",
+        Some(id) if at == 0 && cause.id == id => MARK,
+        Some(_) => NO_MARK,
+    };
+    let narrower = Screen {
+        width: screen
+            .width
+            .map(|width| width.saturating_sub(selected.map_or(0, |_| MARK.len() as u16))),
+        ..screen.clone()
+    };
     let mut separate = true;
-    let blocks = all.iter().map(|cause| Block {
-        separate: std::mem::replace(&mut separate, causes::is_urgent(cause)),
-        lines: split(&causes::block(cause, screen)),
+    let blocks = all.iter().map(|cause| {
+        let text = causes::block(cause, view.status.findings, &narrower);
+        let lines = text.lines().enumerate();
+        Block {
+            separate: std::mem::replace(&mut separate, causes::is_urgent(cause)),
+            lines: lines
+                .map(|(at, line)| format!("{}{line}", mark(cause, at)))
+                .collect(),
+        }
     });
     Section {
         title: None,

@@ -3,13 +3,30 @@
 use crate::api::wire;
 use crate::cli::render::wrapped;
 use crate::cli::screen::{Screen, Tone, escape_control, severity_word};
+use crate::cli::table::{Column, column, plain, table};
 
+const COLUMNS: [Column; 4] = [
+    column("REASON", 0, 0),
+    column("ABOUT", 0, 2),
+    column("LEVELS", 0, 1),
+    column("MEANING", 12, 0),
+];
+
+/// One line each; `one` has the rest.
 pub(crate) fn all(reasons: &[wire::ReasonText], screen: &Screen) -> String {
-    reasons
-        .iter()
-        .map(|reason| one(reason, screen))
-        .collect::<Vec<_>>()
-        .join("\n")
+    let row = |reason: &wire::ReasonText| {
+        let levels: Vec<&str> = reason
+            .levels()
+            .map(|level| severity_word(level).0)
+            .collect();
+        vec![
+            (reason.name.clone(), Tone::Strong),
+            plain(&reason.about),
+            plain(levels.join(", ")),
+            plain(&reason.meaning),
+        ]
+    };
+    table(&COLUMNS, reasons.iter().map(row), screen)
 }
 
 /// A line with the name, then one paragraph per column.
@@ -67,10 +84,19 @@ mod tests {
             drive if the number grows.
             It is over when the drive reports none.
         ");
-        assert_eq!(
-            all(&table, &screen(None)).matches("To do: ").count(),
-            table.len()
-        );
+    }
+
+    #[test]
+    fn the_list_has_one_line_for_each_reason_at_any_width() {
+        let reasons = reasons::all().reasons;
+        for width in [Some(60), Some(80), Some(200), None] {
+            let text = all(&reasons, &screen(width));
+            assert_eq!(text.lines().count(), reasons.len() + 1, "{width:?}");
+            for (line, reason) in text.lines().skip(1).zip(&reasons) {
+                assert!(line.starts_with(&reason.name), "{line}");
+                assert!(line.chars().count() <= width.map_or(usize::MAX, usize::from));
+            }
+        }
     }
 
     #[test]

@@ -154,7 +154,7 @@ fn problems(view: &StatusView, screen: &Screen) -> String {
                 if std::mem::replace(&mut separate, causes::is_urgent(cause)) {
                     text.push('\n');
                 }
-                text.push_str(&causes::block(cause, screen));
+                text.push_str(&causes::block(cause, view.findings, screen));
             }
             text.push_str(&more_causes(all.get(MAX_SHOWN..).unwrap_or_default()));
         }

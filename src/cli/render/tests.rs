@@ -293,7 +293,7 @@ fn tables_fit_the_terminal() {
     let volumes = [volume(wire::Health::Bad, vec![finding()])];
     insta::assert_snapshot!(volumes::table(&volumes, &screen(Some(80))), @r#"
     WHERE          HEALTH  USED  SIZE       FS    DEVICE  FINDINGS
-    default/web-0  BAD     40%   100.0 GiB  ext4  dm-0    NotAccessible
+    default/web-0  BAD     40 %  100.0 GiB  ext4  dm-0    NotAccessible
     "#);
     insta::assert_snapshot!(findings::table(&[finding()], &screen(Some(80))), @r#"
     SEVERITY  REASON         SUBJECT            SINCE      FINDING
@@ -345,8 +345,8 @@ fn one_drive_and_one_volume_in_full() {
     filesystem  ext4, uuid u-u
     source      /dev/mapper/vg-a
     device      dm-0
-    status      published, operative, in use
-    space       40.0 GiB used of 100.0 GiB (40%), 60.0 GiB available
+    status      published, usable, in use
+    space       40.0 GiB used of 100.0 GiB (40 %), 60.0 GiB available
     inodes      10 used of 1000, 990 available
     last probe  30 s ago
     first seen  1 h ago
@@ -360,12 +360,12 @@ fn one_drive_and_one_volume_in_full() {
     BAD NotAccessible (inaccessible), pod default/web-0, 3 min ago
         /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output
         error (EIO)
+        to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem
+                  that shut down; `stale` or `not connected` means a server that is down.
         finding 0123456789ab about csi:d.example/a, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
         evidence  readdir, 2026-03-01 11:59:40
                   | Input/output error (EIO)
         clears    the path can be read again
-        to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem
-                  that shut down; `stale` or `not connected` means a server that is down.
     "#);
 }
 
@@ -433,6 +433,9 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
     };
     insta::assert_snapshot!(explain::tree(&explanation, &screen(Some(100))), @r#"
     volume csi:d.example/a
+    pod default/web-0: Read the error and the kernel log. An I/O error means a failed drive or a
+      filesystem that shut down; `stale` or `not connected` means a server that is down.
+
     drive sda  GOOD  serial 1
       md md0  raid1 of sda, sdb
         filesystem ext4  uuid u
@@ -446,13 +449,62 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
     BAD NotAccessible (inaccessible), pod default/web-0, 3 min ago
         /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output
         error (EIO)
+        to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem
+                  that shut down; `stale` or `not connected` means a server that is down.
         finding 0123456789ab about csi:d.example/a, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
         evidence  readdir, 2026-03-01 11:59:40
                   | Input/output error (EIO)
         clears    the path can be read again
-        to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem
-                  that shut down; `stale` or `not connected` means a server that is down.
     "#);
+}
+
+#[test]
+fn explain_counts_what_a_check_found_and_wraps_at_words_at_any_width() {
+    let mut damaged = finding();
+    damaged.reason = "FilesystemCorrupted".into();
+    let source = "e2fsck -fn (read only, check 0123456789ab)";
+    damaged.evidence = ["Inode 12 is bad", "Inode 13 is bad"]
+        .map(|line| wire::Evidence {
+            source: source.into(),
+            text: line.into(),
+            ..Default::default()
+        })
+        .into();
+    let mut below = finding();
+    below.reason = "PendingSectors".into();
+    below.severity = wire::Severity::Suspect.into();
+    below.subject = Some(wire::Subject {
+        kind: wire::SubjectKind::Drive.into(),
+        id: "naa.5000c500a1b2c3d4".into(),
+        name: "sda".into(),
+    });
+    let mut checked = check();
+    checked.runs[0].output = "Pass 1: Checking inodes, blocks, and sizes\n".into();
+    let explanation = wire::Explanation {
+        subject: damaged.subject.clone(),
+        findings: vec![damaged, below],
+        checks: vec![checked],
+        ..Default::default()
+    };
+    let text = explain::tree(&explanation, &screen(Some(80)));
+    for printed in ["is bad", "Pass 1", "passes checks"] {
+        assert!(!text.contains(printed), "{printed}: {text}");
+    }
+    assert!(text.contains("| diskvitals checks 0123456789ab"), "{text}");
+    let drive = text.find("PendingSectors").expect("the drive's finding");
+    let volume = text.find("FilesystemCorrupted").expect("the volume's");
+    assert!(drive < volume, "{text}");
+    for width in 10..130 {
+        let text = explain::tree(&explanation, &screen(Some(width)));
+        // A command is not broken: it is copied.
+        let is_text = |line: &&str| !line.starts_with("  diskvitals ");
+        for line in text.lines().filter(is_text) {
+            let longest = line.split(' ').map(|word| word.chars().count()).max();
+            // Only a word can be longer than a line, behind its indent.
+            let most = usize::from(width).max(longest.unwrap_or(0) + usize::from(width) / 4);
+            assert!(line.chars().count() <= most, "{width}: {line}");
+        }
+    }
 }
 
 fn check() -> wire::Check {
@@ -527,7 +579,7 @@ fn a_check_shows_its_verdict_first_then_its_runs_and_what_they_found() {
     CORRUPTED  frozen
     Two frozen runs found the same damage.
 
-    RUN  MODE    BALLOT    FINDINGS  TOOK     HELD     READ      ENDED
+    RUN  MODE    RESULT    FINDINGS  TOOK     HELD     READ      ENDED
     1    live    findings  1         1500 ms           74.0 MiB  status 4
     2    frozen  findings  1         1500 ms  1550 ms  74.0 MiB  status 4
     3    frozen  findings  1         1500 ms  1550 ms  74.0 MiB  status 4

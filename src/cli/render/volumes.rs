@@ -72,7 +72,7 @@ fn row(place: String, volume: &wire::Volume) -> Cells {
         Some(usage) => {
             let stale = if usage.stale_since.is_some() { "?" } else { "" };
             used_percent(usage)
-                .map(|percent| format!("{percent}%{stale}"))
+                .map(|percent| format!("{percent} %{stale}"))
                 .unwrap_or_default()
         }
         None => "-".to_owned(),
@@ -247,10 +247,13 @@ fn status(volume: &wire::Volume) -> String {
     if volume.csi_status() != wire::CsiStatus::None {
         words.push(enum_label(volume.csi_status().as_str_name(), "CSI_STATUS_"));
     }
-    words.push(enum_label(
-        volume.operational_status().as_str_name(),
-        "OPERATIONAL_STATUS_",
-    ));
+    let operational = match volume.operational_status() {
+        wire::OperationalStatus::Operative => "usable",
+        wire::OperationalStatus::Inoperative => "not usable",
+        wire::OperationalStatus::Missing => "missing",
+        wire::OperationalStatus::Unspecified => "unspecified",
+    };
+    words.push(operational.to_owned());
     words.push(enum_label(
         volume.usage_status().as_str_name(),
         "USAGE_STATUS_",
@@ -262,7 +265,7 @@ fn space(volume: &wire::Volume) -> String {
     match (&volume.usage, &volume.capacity) {
         (Some(usage), Some(capacity)) => {
             let percent = used_percent(usage)
-                .map(|percent| format!(" ({percent}%)"))
+                .map(|percent| format!(" ({percent} %)"))
                 .unwrap_or_default();
             format!(
                 "{} used of {}{percent}, {} available",

@@ -2,8 +2,8 @@
 
 use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
-use crate::cli::render::{causes, checks, findings, slot_name};
-use crate::cli::screen::{Screen, Tone, escape_control, health, severity, severity_word};
+use crate::cli::render::{causes, checks, findings, slot_name, volumes};
+use crate::cli::screen::{Screen, Tone, escape_control, health, severity};
 
 /// A line of `watch`.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +42,15 @@ pub(crate) fn line(entry: &Entry, screen: &Screen) -> String {
     )
 }
 
+/// `sda (naa.5000…)`: the name that people know, then the id.
+fn named(name: &str, id: &str) -> String {
+    match name {
+        "" => escape_control(id),
+        name if name == id => escape_control(id),
+        name => format!("{} ({})", escape_control(name), escape_control(id)),
+    }
+}
+
 /// What an entry says about its subject.
 pub(crate) fn subject_text(item: &Item, screen: &Screen) -> String {
     match item {
@@ -53,10 +62,9 @@ pub(crate) fn subject_text(item: &Item, screen: &Screen) -> String {
                 ""
             };
             format!(
-                "drive    {}  {} ({}){missing}",
+                "drive    {}  {}{missing}",
                 screen.paint(tone, word),
-                escape_control(&drive.id),
-                escape_control(&drive.name)
+                named(&drive.name, &drive.id)
             )
         }
         Item::Volume(volume) => {
@@ -70,7 +78,7 @@ pub(crate) fn subject_text(item: &Item, screen: &Screen) -> String {
             format!(
                 "volume   {}  {}{message}",
                 screen.paint(tone, word),
-                escape_control(&volume.id)
+                named(&volumes::place(volume), &volume.id)
             )
         }
         Item::Finding(finding) => {
@@ -100,10 +108,7 @@ pub(crate) fn subject_text(item: &Item, screen: &Screen) -> String {
             )
         }
         Item::Cause(cause) => {
-            let (word, tone) = match cause.counted {
-                true => severity_word(cause.severity()),
-                false => ("not counted", Tone::Faint),
-            };
+            let (word, tone) = causes::word(cause);
             format!(
                 "cause    {}  {}{}: {}{}",
                 screen.paint(tone, word),

@@ -20,7 +20,7 @@ pub(super) fn report(answers: &Answers, screen: &Screen) -> String {
     let all = answers.causes();
     for cause in all.iter().take(MAX_CAUSES) {
         text.push('\n');
-        text.push_str(&causes::block(cause, screen));
+        text.push_str(&causes::block(cause, view.findings, screen));
     }
     if all.len() > MAX_CAUSES {
         text.push_str(&format!("\nand {} more causes\n", all.len() - MAX_CAUSES));
@@ -57,7 +57,9 @@ pub(super) fn report(answers: &Answers, screen: &Screen) -> String {
         },
     ));
     text.push_str(&last_self_tests(answers, screen));
-    text.push_str(&findings::in_full(&active, screen));
+    let mut lowest_first = active.clone();
+    findings::sort_lowest_first(&mut lowest_first);
+    text.push_str(&findings::in_full(&lowest_first, screen));
     text.push_str(&histories(answers, screen));
     text
 }

@@ -168,7 +168,7 @@ async fn without_a_terminal_there_is_one_plain_line_for_each_change() {
     let mut process = beside(move || {
         assert_eq!(
             line(&mut lines),
-            "2026-03-01 12:00:00  added    drive    GOOD  MODEL_S-sdc (sdc)"
+            "2026-03-01 12:00:00  added    drive    GOOD  sdc (MODEL_S-sdc)"
         );
         drop(lines);
         process
@@ -209,7 +209,7 @@ async fn watch_survives_a_restart_and_repeats_nothing() {
     added(&served, "sdc");
     let next = beside(move || line(&mut lines)).await;
     assert!(
-        next.ends_with("added    drive    GOOD  MODEL_S-sdc (sdc)"),
+        next.ends_with("added    drive    GOOD  sdc (MODEL_S-sdc)"),
         "{next}"
     );
     drop(process);
@@ -234,7 +234,7 @@ async fn watch_of_one_drive_leaves_out_the_others() {
     served.owner.change(ChangeKind::Modified, gone);
     let next = beside(move || line(&mut lines)).await;
     assert!(
-        next.ends_with("changed  drive    GOOD  MODEL_S1 (sda), MISSING"),
+        next.ends_with("changed  drive    GOOD  sda (MODEL_S1), MISSING"),
         "{next}"
     );
     drop(process);

@@ -5,6 +5,7 @@ use crate::cli::render::causes::block;
 
 pub(super) fn cause(name: &str, severity: wire::Severity, hits: usize) -> wire::Cause {
     let finding = |reason: &str, figure: &str, grown_today| wire::CauseFinding {
+        finding_id: format!("{reason}-{name}"),
         reason: reason.into(),
         severity: severity.into(),
         figure: figure.into(),
@@ -17,6 +18,7 @@ pub(super) fn cause(name: &str, severity: wire::Severity, hits: usize) -> wire::
         ..Default::default()
     };
     wire::Cause {
+        id: format!("drive:{name}"),
         kind: wire::cause::Kind::Drive.into(),
         name: name.into(),
         slot: "00".into(),
@@ -37,7 +39,7 @@ pub(super) fn cause(name: &str, severity: wire::Severity, hits: usize) -> wire::
 }
 
 fn blocks(causes: &[wire::Cause], width: Option<u16>) -> String {
-    let shown = causes.iter().map(|cause| block(cause, &screen(width)));
+    let shown = causes.iter().map(|cause| block(cause, &[], &screen(width)));
     shown.collect()
 }
 
@@ -66,9 +68,20 @@ fn a_bad_cause_takes_four_lines_and_another_one_two() {
     for finding in &mut acknowledged.findings {
         finding.acknowledged = true;
     }
-    insta::assert_snapshot!(blocks(&[acknowledged], Some(80)), @r#"
+    // Who and why is in its findings.
+    let finding = wire::Finding {
+        id: "PendingSectors-sdc".into(),
+        acknowledged: Some(wire::Acknowledgement {
+            by: "root".into(),
+            time: before(180),
+            note: "the replacement is ordered".into(),
+        }),
+        ..Default::default()
+    };
+    insta::assert_snapshot!(block(&acknowledged, &[finding], &screen(Some(80))), @r#"
     sdc  slot 00  PHYF8421007W960CGN  acked  SmartFailing, +1 more
       Replace it now. Nothing else holds what is on it: save that first.
+      acknowledged by root, 3 min ago: the replacement is ordered
     "#);
 }
 

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::cli::render::live::position::Position;
 use crate::cli::render::live::{IoRate, LiveView, Outage, lines};
 use crate::cli::render::width::columns;
+use crate::host::terminal::Key;
 
 struct Node {
     node: wire::Node,
@@ -93,6 +95,10 @@ fn node() -> Node {
 }
 
 fn shown(of: &Node, width: u16, height: u16) -> Vec<String> {
+    shown_at(of, &mut Position::default(), width, height)
+}
+
+fn shown_at(of: &Node, position: &mut Position, width: u16, height: u16) -> Vec<String> {
     let view = LiveView {
         status: StatusView {
             node: &of.node,
@@ -105,7 +111,7 @@ fn shown(of: &Node, width: u16, height: u16) -> Vec<String> {
         io: &of.io,
         outage: of.outage.as_ref(),
     };
-    lines(&view, &screen(Some(width)), Some(height))
+    lines(&view, position, &screen(Some(width)), Some(height))
 }
 
 #[test]
@@ -153,6 +159,33 @@ fn hostile_and_wide_names_stay_in_their_columns() {
                 !line.chars().any(|c| c.is_control() || c == '\u{202e}'),
                 "{line}"
             );
+        }
+    }
+}
+
+#[test]
+fn every_line_is_reached_by_scrolling_and_a_cause_is_shown_in_full() {
+    let mut node = node();
+    node.findings[0].id = node.causes[0].findings[0].finding_id.clone();
+    let whole = shown(&node, 80, 200);
+    let mut position = Position::default();
+    let mut seen: Vec<String> = Vec::new();
+    for _ in 0..20 {
+        seen.extend(shown_at(&node, &mut position, 80, 10));
+        position.apply(Key::PageDown, &node.causes, 7);
+    }
+    for line in &whole {
+        assert!(seen.contains(line), "{line}");
+    }
+    position.apply(Key::Home, &node.causes, 7);
+    position.apply(Key::Down, &node.causes, 7);
+    let selected = shown_at(&node, &mut position, 80, 30).join("\n");
+    assert!(selected.contains("\n> sdc  slot 00"), "{selected}");
+    position.apply(Key::Enter, &node.causes, 7);
+    insta::assert_snapshot!(shown_at(&node, &mut position, 80, 40).join("\n"));
+    for width in [10, 40, 200] {
+        for line in shown_at(&node, &mut position, width, 12) {
+            assert!(columns(&line) <= usize::from(width), "{width}: {line}");
         }
     }
 }
