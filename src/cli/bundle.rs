@@ -58,8 +58,8 @@ pub(crate) async fn run(client: &Client, args: &BundleArgs) -> Result<ExitCode, 
             None
         }
     };
-    let parts = parts(&answers, &mut outputs, log, args.redact)?;
-    let archive = write::archive(&parts).map_err(WriteError::Archive)?;
+    let (manifest, parts) = parts(&answers, &mut outputs, log, args.redact)?;
+    let archive = write::archive(&folder(&manifest), &parts).map_err(WriteError::Archive)?;
     if to_stdout {
         print_bytes(&archive)?;
         return Ok(ExitCode::SUCCESS);
@@ -134,7 +134,7 @@ fn parts(
     outputs: &mut Vec<(String, SmartctlOutput)>,
     mut log: Option<String>,
     redact: bool,
-) -> Result<Vec<Part>, Error> {
+) -> Result<(Manifest, Vec<Part>), Error> {
     let mut files = contents::to_json(answers)?;
     let mut manifest = Manifest {
         kind: KIND.to_owned(),
@@ -186,15 +186,30 @@ fn parts(
         push(name, text.into_bytes());
     }
     manifest.files = parts.iter().map(|part| part.name.clone()).collect();
-    let manifest = serde_json::to_string_pretty(&manifest).map_err(WriteError::Manifest)?;
+    let text = serde_json::to_string_pretty(&manifest).map_err(WriteError::Manifest)?;
     parts.insert(
         0,
         Part {
             name: MANIFEST.to_owned(),
-            bytes: (manifest + "\n").into_bytes(),
+            bytes: (text + "\n").into_bytes(),
         },
     );
-    Ok(parts)
+    Ok((manifest, parts))
+}
+
+/// `diskvitals-rack7-20260301T120000Z`: what is unpacked is one folder.
+fn folder(manifest: &Manifest) -> String {
+    let plain = |c: char| match c {
+        c if c.is_ascii_alphanumeric() || "-_".contains(c) => c,
+        _ => '_',
+    };
+    let host: String = manifest.host.chars().take(64).map(plain).collect();
+    let time = manifest.time.split('.').next().unwrap_or_default();
+    let time: String = time
+        .chars()
+        .filter(|c| c.is_ascii_digit() || *c == 'T')
+        .collect();
+    format!("diskvitals-{host}-{time}Z")
 }
 
 /// Seconds since 1970, for the archive.

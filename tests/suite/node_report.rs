@@ -203,7 +203,10 @@ fn unpacked(file: &Path) -> Vec<(String, String)> {
     entries
         .map(|entry| {
             let mut entry = entry.expect("an entry");
-            let name = entry.path().expect("a path").display().to_string();
+            // Without the folder that all files are in.
+            let path = entry.path().expect("a path").into_owned();
+            let name: std::path::PathBuf = path.iter().skip(1).collect();
+            let name = name.display().to_string();
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes).expect("readable");
             (name, String::from_utf8(bytes).expect("text"))

@@ -104,6 +104,8 @@ pub(super) fn from_gzip(input: impl BufRead) -> Result<Answers, String> {
 #[derive(Default)]
 struct Reading {
     manifest: Option<Manifest>,
+    /// The folder of all files with its slash; empty in bundles of older versions.
+    folder: String,
     answers: Answers,
     /// Names of the files that were read completely.
     read: Vec<String>,
@@ -115,7 +117,18 @@ struct Reading {
 impl Reading {
     /// The error: the archive ends here, or is damaged.
     fn add(&mut self, entry: &mut tar::Entry<impl Read>) -> io::Result<()> {
-        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        if entry.header().entry_type().is_dir() {
+            return Ok(());
+        }
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        if self.manifest.is_none()
+            && let Some(folder) = path.strip_suffix(MANIFEST)
+            && folder.ends_with('/')
+            && folder.matches('/').count() == 1
+        {
+            folder.clone_into(&mut self.folder);
+        }
+        let name = path.strip_prefix(&self.folder).unwrap_or(&path).to_owned();
         let size = entry.header().size()?;
         if self.manifest.is_none() && name != MANIFEST {
             return Err(io::Error::other("the manifest is not the first file"));

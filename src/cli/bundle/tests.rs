@@ -41,17 +41,21 @@ fn answers() -> Answers {
 }
 
 fn archive_of(parts: &[Part]) -> Vec<u8> {
-    write::archive(parts).expect("packed")
+    write::archive("diskvitals-rack7", parts).expect("packed")
 }
 
 fn bundle(answers: &Answers) -> Vec<u8> {
     let log = Some("[    1.0] sda: error\n".to_owned());
-    archive_of(&parts(answers, &mut Vec::new(), log, false).expect("parts"))
+    archive_of(
+        &parts(answers, &mut Vec::new(), log, false)
+            .expect("parts")
+            .1,
+    )
 }
 
 /// The bundle with a file replaced, or added at its end.
 fn with_file(answers: &Answers, name: &str, value: &Value) -> Vec<u8> {
-    let mut parts = parts(answers, &mut Vec::new(), None, false).expect("parts");
+    let (_, mut parts) = parts(answers, &mut Vec::new(), None, false).expect("parts");
     let bytes = value.to_string().into_bytes();
     match parts.iter_mut().find(|part| part.name == name) {
         Some(part) => part.bytes = bytes,
@@ -61,6 +65,42 @@ fn with_file(answers: &Answers, name: &str, value: &Value) -> Vec<u8> {
         }),
     }
     archive_of(&parts)
+}
+
+#[test]
+fn all_files_are_in_one_folder_and_bundles_without_one_are_read() {
+    let (manifest, parts) = parts(&answers(), &mut Vec::new(), None, false).expect("parts");
+    let folder = folder(&manifest);
+    assert_eq!(folder, "diskvitals-rack7-20260301T120000Z");
+    let packed = write::archive(&folder, &parts).expect("packed");
+    let mut archive = tar::Archive::new(GzDecoder::new(&packed[..]));
+    for entry in archive.entries().expect("entries") {
+        let path = entry
+            .expect("an entry")
+            .path()
+            .expect("a path")
+            .into_owned();
+        assert_eq!(path.iter().next(), Some(folder.as_ref()), "{path:?}");
+    }
+    let encoder = GzEncoder::new(Vec::new(), Compression::default());
+    let mut old = tar::Builder::new(encoder);
+    for part in &parts {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(part.bytes.len() as u64);
+        let bytes = part.bytes.as_slice();
+        old.append_data(&mut header, &part.name, bytes)
+            .expect("added");
+    }
+    let old = old
+        .into_inner()
+        .and_then(GzEncoder::finish)
+        .expect("packed");
+    assert_eq!(from_gzip(&old[..]), from_gzip(&packed[..]));
+    let hostile = Manifest {
+        host: "../a b/\u{1b}".to_owned(),
+        ..manifest
+    };
+    assert!(super::folder(&hostile).starts_with("diskvitals-___a_b__-"));
 }
 
 #[test]
@@ -178,6 +218,7 @@ fn a_bundle_is_never_unpacked_beyond_its_limits() {
     header.set_cksum();
     let manifest = parts(&answers(), &mut Vec::new(), None, false)
         .expect("parts")
+        .1
         .remove(0);
     let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     let mut first = tar::Header::new_gnu();

@@ -29,7 +29,8 @@ pub(crate) enum WriteError {
     Manifest(#[source] serde_json::Error),
 }
 
-pub(super) fn archive(parts: &[Part]) -> io::Result<Vec<u8>> {
+/// All files are in one folder: unpacking leaves nothing beside it.
+pub(super) fn archive(folder: &str, parts: &[Part]) -> io::Result<Vec<u8>> {
     let encoder = GzEncoder::new(Vec::new(), Compression::default());
     let mut archive = tar::Builder::new(encoder);
     let time = super::now();
@@ -38,7 +39,8 @@ pub(super) fn archive(parts: &[Part]) -> io::Result<Vec<u8>> {
         header.set_size(part.bytes.len() as u64);
         header.set_mode(0o600);
         header.set_mtime(time);
-        archive.append_data(&mut header, &part.name, part.bytes.as_slice())?;
+        let path = format!("{folder}/{}", part.name);
+        archive.append_data(&mut header, path, part.bytes.as_slice())?;
     }
     archive.into_inner()?.finish()
 }
