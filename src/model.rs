@@ -44,6 +44,7 @@ pub mod probe;
 pub mod provision;
 pub mod reason;
 pub(crate) mod similar;
+pub(crate) mod size;
 pub mod smart;
 pub mod snapshot;
 pub(crate) mod snapshot_builder;

@@ -33,6 +33,20 @@ fn durations_are_written_as_people_write_them() {
 }
 
 #[test]
+fn sizes_are_written_as_people_write_them() {
+    let config = parse(
+        Path::new("x"),
+        "[space]\nraise_bytes = \"50GiB\"\n[[space.limit]]\nfilesystems = [\"xfs\"]\nraise_bytes = \"1 TB\"\n[checks]\nmemory_bytes = 2147483648\nread_bytes_per_second = \"20MB\"\n",
+    )
+    .expect("good");
+    assert_eq!(config.space.raise_bytes, 50 << 30);
+    assert_eq!(config.space.limits[0].raise_bytes, Some(1_000_000_000_000));
+    assert_eq!(config.checks.memory_bytes, 2 << 30);
+    assert_eq!(config.checks.read_bytes_per_second, 20_000_000);
+    assert!(error("[space]\nraise_bytes = \"much\"\n").contains("`much` is not a size"));
+}
+
+#[test]
 fn values_that_contradict_each_other_are_refused() {
     assert!(
         error("[space]\nraise_percent = 10\nclear_percent = 5\n").contains("space.clear_percent")

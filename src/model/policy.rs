@@ -233,3 +233,54 @@ pub(crate) mod optional_seconds {
         Ok(Some(SecondsValue::deserialize(deserializer)?.0))
     }
 }
+
+/// Sizes as bytes or as text (`5GiB`, `500MB`): `model::size`.
+pub(crate) mod bytes {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::model::size;
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Bytes(u64),
+        Text(String),
+    }
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&size::text(*bytes))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        match Form::deserialize(deserializer)? {
+            Form::Bytes(bytes) => Ok(bytes),
+            Form::Text(text) => size::parse(&text).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+/// Like `bytes`, for optional values.
+pub(crate) mod optional_bytes {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::model::policy::bytes;
+
+    #[derive(Deserialize)]
+    struct SizeValue(#[serde(with = "bytes")] u64);
+
+    pub(crate) fn serialize<S: Serializer>(
+        size: &Option<u64>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match size {
+            Some(size) => bytes::serialize(size, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<u64>, D::Error> {
+        Ok(Some(SizeValue::deserialize(deserializer)?.0))
+    }
+}

@@ -10,7 +10,7 @@ use crate::model::check::CheckTerms;
 use crate::model::check::schedule::{Calendar, Schedule};
 use crate::model::graph::mounts;
 use crate::model::path::HostPath;
-use crate::model::policy::{optional_seconds, seconds};
+use crate::model::policy::{bytes, optional_seconds, seconds};
 use crate::model::volume::VolumeFacts;
 
 /// Two closer frozen runs could show the same temporary state twice (docs/checks.md).
@@ -75,8 +75,10 @@ pub struct CheckPolicy {
     #[serde(with = "seconds")]
     pub timeout: Duration,
     /// Address space of a checker, in bytes.
+    #[serde(with = "bytes")]
     pub memory_bytes: u64,
     /// Read rate of a live run in bytes per second; 0: no limit.
+    #[serde(with = "bytes")]
     pub read_bytes_per_second: u64,
     /// Checks that may run at a time, on the whole node.
     pub at_once: u32,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::graph::mounts;
-use crate::model::policy::{optional_seconds, seconds};
+use crate::model::policy::{bytes, optional_bytes, optional_seconds, seconds};
 use crate::model::volume::VolumeFacts;
 
 /// The configuration file's `[space]`. Raised below both limits (1 % of 20 TB is not "full"),
@@ -16,6 +16,7 @@ use crate::model::volume::VolumeFacts;
 pub struct SpacePolicy {
     /// Available space in percent of the whole.
     pub raise_percent: u8,
+    #[serde(with = "bytes")]
     pub raise_bytes: u64,
     pub clear_percent: u8,
     /// Available inodes in percent of all; filesystems without a fixed number are not judged.
@@ -56,6 +57,7 @@ pub struct SpaceLimit {
     /// Filesystem types. Empty: all.
     pub filesystems: Vec<String>,
     pub raise_percent: Option<u8>,
+    #[serde(with = "optional_bytes", skip_serializing_if = "Option::is_none")]
     pub raise_bytes: Option<u64>,
     pub clear_percent: Option<u8>,
     pub raise_inodes_percent: Option<u8>,
