@@ -7,6 +7,7 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use crate::model::label::slot_name;
 use crate::notifier::message::{Hit, Item, Kind, Level, Transition};
 use crate::notifier::node_state::{Counts, NodeCounts};
 
@@ -55,7 +56,7 @@ pub(crate) fn title(kind: Kind, host: &str, severity: Level, items: &[Item]) -> 
 }
 
 fn one(item: &Item) -> String {
-    let slot = match item.slot.as_str() {
+    let slot = match slot_name(&item.slot) {
         "" => String::new(),
         slot => format!(" (slot {slot})"),
     };
@@ -102,7 +103,7 @@ impl Writer<'_> {
         .into_iter()
         .filter(|part| !part.is_empty())
         .collect();
-        let slot = match item.slot.as_str() {
+        let slot = match slot_name(&item.slot) {
             "" => String::new(),
             slot => format!("  slot {slot}"),
         };

@@ -17,9 +17,10 @@ use crate::model::facts::{Facts, KnownDrive, KnownVolume, drive_use, elapsed};
 use crate::model::finding::{Evidence, Severity, Subject, Verdict, WitnessKind};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel_log::event::Class;
+use crate::model::label::slot_name;
 use crate::model::volume::{Impact, Stack};
 
-/// No scan lists the drive any more. Source: the inventory (sysfs, udev). INFO when nothing used it
+/// No scan lists the drive now. Source: the inventory (sysfs, udev). INFO when nothing used it
 /// when it was removed, or when all its volumes run complete without it. SUSPECT when only the
 /// signature of a pool, an array or swap was on it: a wiped one may remain. Otherwise BAD,
 /// inaccessible: also with active swap (/proc/swaps), or with writes in the last hour that no volume
@@ -396,6 +397,7 @@ fn describe(drive: &DriveFacts) -> String {
         known.push(format_bytes(drive.size_bytes));
     }
     if let (Some(enclosure), Some(slot)) = (&drive.location.enclosure, &drive.location.slot) {
+        let slot = slot_name(slot);
         known.push(format!("enclosure {enclosure} slot {slot}"));
     }
     if known.is_empty() {

@@ -15,6 +15,7 @@ use crate::fleet::model::claims::Listed;
 use crate::fleet::model::shared_drives::is_unique;
 use crate::fleet::model::{Claim, Elapsed, View, Volume};
 use crate::model::hash::fnv1a_64;
+use crate::model::label::slot_name;
 
 /// Reasons of a drive for which a claim may be released at all.
 const REASONS: [&str; 2] = ["DriveMissing", "DriveOffline"];
@@ -81,7 +82,7 @@ impl Candidate {
             self.drive.id,
             or_unknown(&self.drive.model),
             or_unknown(&self.drive.serial),
-            or_unknown(&self.drive.slot),
+            or_unknown(slot_name(&self.drive.slot)),
         )
     }
 
@@ -109,7 +110,7 @@ fn or_unknown(text: &str) -> &str {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Sighting {
     Listed(Box<Candidate>),
-    /// A current, complete report does not have it any more.
+    /// A current, complete report no longer has it.
     Gone,
     /// No current report: nothing is known.
     Unknown,
