@@ -269,7 +269,7 @@ async fn a_container_keeps_a_directory_that_it_mounts_and_no_other_of_the_filesy
     assert!(node.order(&[&uid]).await.left.is_empty());
 }
 
-/// Another driver's volume, published to a pod that the kubelet does not know any more.
+/// Another driver's volume, published to a pod that the kubelet no longer knows.
 fn foreign(testbed: &Testbed, pod: &str) -> PathBuf {
     let disk = testbed.ext4("foreign", 16, &[]);
     let below = format!("pods/{pod}/volumes/kubernetes.io~csi/pv-f/mount");

@@ -78,7 +78,7 @@ impl Pool {
     async fn dies(&self) {
         self.served.set(Mode::Fail);
         let file = self.folder().join("probe");
-        eventually("the pool takes no file any more", SOON, async || {
+        eventually("the pool takes no more files", SOON, async || {
             std::fs::File::create(&file)
                 .and_then(|file| file.sync_all())
                 .err()

@@ -323,7 +323,7 @@ impl Fixture {
     pub fn end_with(mut self, host: impl FnOnce()) {
         self.clear().unwrap_or_else(|why| panic!("{why}"));
         host();
-        until("the driver is not registered any more", SOON, || {
+        until("the driver is no longer registered", SOON, || {
             (!is_registered(DRIVER)).then_some(())
         });
         let root = cluster::kubelet_root();

@@ -144,8 +144,8 @@ impl RecordJoiner {
         records
     }
 
-    /// The log goes on with another boot: lines without a prefix do not belong to the last record
-    /// any more.
+    /// The log goes on with another boot: lines without a prefix no longer belong to the last
+    /// record.
     pub(crate) fn interrupt(&mut self) -> Vec<TextRecord> {
         self.added = 0;
         self.program_time = None;

@@ -66,7 +66,7 @@ impl ClientError {
         }
     }
 
-    /// The daemon knows no such thing, or not any more.
+    /// The daemon knows no such thing, or no longer.
     pub(crate) fn is_not_found(&self) -> bool {
         self.code() == Some(Code::NotFound)
     }

@@ -76,7 +76,7 @@ impl Feed {
 }
 
 impl Feed {
-    /// For commands that print lines: None when nothing reads standard output any more, which is
+    /// For commands that print lines: None when nothing reads standard output, which is
     /// noticed within a second, also when nothing changes. Loses nothing if it is cancelled.
     pub(crate) async fn next_while_read(&mut self) -> Option<Update> {
         let mut pipe = tokio::time::interval(PIPE_CHECK_INTERVAL);

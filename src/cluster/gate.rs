@@ -84,7 +84,7 @@ gates! {
         "The node's report is cut: what it does not list is unknown.",
         "Resolve other findings of the node, or release the claim by hand.";
     FindingGone, Propose, Abort,
-        "The node does not report the failure of the drive for this volume any more.",
+        "The node no longer reports the failure of the drive for this volume.",
         "Nothing: the drive may have returned.";
     NotInaccessible, Propose, Abort,
         "The volume is not inaccessible: it still works, or nothing is known about its data.",
@@ -129,7 +129,7 @@ gates! {
         "The volume is not tied to this one node.",
         "Nothing: Kubernetes can attach the volume elsewhere.";
     ClaimChanged, Propose, Abort,
-        "The claim is gone, or claim and volume are not bound to each other any more.",
+        "The claim is gone, or claim and volume are no longer bound to each other.",
         "Nothing.";
     ClaimTerminating, Propose, Abort,
         "The claim is being deleted already.",
@@ -150,7 +150,7 @@ gates! {
         "The pod is not controlled by a StatefulSet, or the claim does not come from its volumeClaimTemplates: nobody would create the claim anew.",
         "Release the claim by hand, as the pod's controller needs it.";
     OrdinalNotWanted, Propose, Abort,
-        "The StatefulSet does not want this pod any more: it was scaled down.",
+        "The StatefulSet no longer wants this pod: it was scaled down.",
         "Nothing.";
     RolloutUnderWay, Propose, Hold,
         "The StatefulSet is being rolled out.",

@@ -309,7 +309,7 @@ pub struct NodeStorageStatus {
     /// Volumes that are not healthy, worst first.
     #[cfg_attr(feature = "fleet", schemars(length(max = MAX_VOLUMES)))]
     pub volumes: Vec<VolumeEntry>,
-    /// Mounts of pods that do not exist any more.
+    /// Mounts of pods that no longer exist.
     #[cfg_attr(feature = "fleet", schemars(length(max = MAX_STALE)))]
     pub stale: Vec<StaleEntry>,
     /// CSI drivers with volumes on the node whose storage cannot be reached from it, or of which
@@ -579,7 +579,7 @@ pub enum VolumeStatus {
     Unknown,
 }
 
-/// A mount of a pod that does not exist any more.
+/// A mount of a pod that no longer exists.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

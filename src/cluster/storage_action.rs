@@ -243,7 +243,7 @@ pub struct StorageActionStatus {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "fleet", schemars(length(max = 64)))]
     pub blocked_by: String,
-    /// The evidence as it is now, where it is not that of the spec any more.
+    /// The evidence as it is now, where it is no longer that of the spec.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "fleet", schemars(length(max = MAX_EVIDENCE), inner(length(max = MAX_LINE_LEN))))]
     pub evidence: Vec<String>,

@@ -19,7 +19,7 @@ pub enum AddressError {
     )]
     NotAnAddress(String),
     #[error(
-        "`{0}` means every address of the node, and serial numbers are no news for a network: name one (127.0.0.1, the pod's own)"
+        "`{0}` means every address of the node, and serial numbers must not be open to a network: name one (127.0.0.1, the pod's own)"
     )]
     Wildcard(String),
     #[error("`{0}`: the socket's path must be absolute")]

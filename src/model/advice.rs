@@ -112,7 +112,7 @@ fn words(action: Action) -> &'static str {
     match action {
         Action::Nothing => "Nothing to do",
         Action::Watch => "Watch it",
-        Action::Cool => "Cool it",
+        Action::Cool => "Improve its cooling",
         Action::LookAtPath => "Look at its power, adapter and firmware",
         Action::ReseatCable => "Reseat or change its cable, not the drive",
         Action::PlanReplacement => "Plan its replacement",

@@ -272,7 +272,7 @@ impl Facts {
             .is_some_and(|known| known.missing_since.is_some())
     }
 
-    /// The kernel removes a loop device only when nothing uses it any more (`lo_release`): its
+    /// The kernel removes a loop device only when nothing uses it (`lo_release`): its
     /// absence alone is no loss.
     pub(crate) fn was_detached(&self, id: &DriveId) -> bool {
         self.drives.get(id).is_some_and(KnownDrive::was_detached)

@@ -188,7 +188,7 @@ impl Ledger {
                 self.clear(
                     subject,
                     *reason,
-                    "no longer applicable: it is not here any more",
+                    "no longer applicable: it is no longer there",
                     now,
                 )
             })

@@ -86,7 +86,7 @@ pub(crate) fn assess(snapshot: &Snapshot) -> NodeFailures {
 /// The kubelet's records are not needed here.
 fn incomplete_cause(snapshot: &Snapshot) -> Option<String> {
     if !snapshot.settled {
-        return Some("the daemon has not looked around yet".to_owned());
+        return Some("the daemon has not finished its first scan yet".to_owned());
     }
     let down = |source: Source| match snapshot.node.sources.get(&source) {
         Some((SourceStatus::Down(why), _)) => Some(format!("{}: {why}", source.name())),

@@ -58,7 +58,7 @@ pub(crate) enum Kind {
     /// No permission, or no valid credentials.
     Forbidden,
     NotFound,
-    /// The object is not the one that was read any more.
+    /// The object is no longer the one that was read.
     Conflict,
     /// A rule of the schema or an admission policy.
     Refused,

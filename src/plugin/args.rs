@@ -83,7 +83,7 @@ pub(crate) enum Command {
     /// Show where a claim, volume or pod has mounts, which of them are stale, and what keeps a
     /// second writer out
     Attachments(AttachmentsArgs),
-    /// List mounts of pods that do not exist any more
+    /// List mounts of pods that no longer exist
     Stale {
         /// Only of this node
         #[arg(long, value_name = "NODE")]

@@ -210,7 +210,7 @@ fn check_policy(name: &str, policy: Read<Option<PolicyRow>>) -> Result<Option<Ga
         }
         Ok(None) => {
             return Err(format!(
-                "its policy {name} does not exist any more: an approval would approve nothing"
+                "its policy {name} no longer exists: an approval would approve nothing"
             ));
         }
         Ok(Some(row)) => row,

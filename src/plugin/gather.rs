@@ -367,7 +367,7 @@ pub(crate) async fn terminating(api: &Api, nodes: &[NodeView<'_>]) -> Read<Vec<P
     read.map(|pods| pods.into_iter().flatten().collect())
 }
 
-/// PersistentVolumes that no claim has any more.
+/// PersistentVolumes that no claim still has.
 pub(crate) async fn released_volumes(api: &Api) -> Result<Vec<VolumeRecord>, ApiError> {
     let is_released = |it: &VolumeRecord| matches!(it.phase.as_str(), "Released" | "Failed");
     let what = "listing PersistentVolumes";

@@ -57,7 +57,7 @@ const PHASE_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the checker programs and their versions are looked up.
 const FIND_TOOLS_INTERVAL: Duration = Duration::from_secs(60);
 
-const TARGET_GONE: &str = "the check is not wanted any more: what it was of is gone";
+const TARGET_GONE: &str = "the check is no longer wanted: what it was of is gone";
 
 /// Runs until the state's owner has ended.
 pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {

@@ -168,7 +168,7 @@ fn watch_mountinfo(
             {
                 return;
             }
-            // The send fails if no source listens any more.
+            // The send fails if no source listens.
             let _ = requests.send(SourceRequest::Superblocks);
         }
         // The next change may come in an hour.

@@ -179,10 +179,7 @@ async fn a_late_answer_is_used_and_frees_the_target() {
         .expect("told")
         .expect("an answer");
     assert!(matches!(answer, JobResult::ProbeMount(probe) if probe.statfs.is_ok()));
-    until("nothing is stuck any more", || {
-        *workers.stuck_count().borrow() == 0
-    })
-    .await;
+    until("nothing is stuck", || *workers.stuck_count().borrow() == 0).await;
     assert!(is_good(&workers.run("g", probe("/good"), PATIENCE).await));
 }
 
@@ -206,10 +203,7 @@ async fn a_stuck_process_that_dies_frees_the_target_with_an_error() {
             .expect("told")
             .is_err()
     );
-    until("nothing is stuck any more", || {
-        *workers.stuck_count().borrow() == 0
-    })
-    .await;
+    until("nothing is stuck", || *workers.stuck_count().borrow() == 0).await;
     until("no zombie is left", || pids(tree.path()).is_empty()).await;
 }
 
@@ -260,10 +254,7 @@ async fn a_failure_domain_has_its_share_of_stuck_processes_and_gets_it_back() {
     pids(tree.path())
         .iter()
         .for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
-    until("nothing is stuck any more", || {
-        *workers.stuck_count().borrow() == 0
-    })
-    .await;
+    until("nothing is stuck", || *workers.stuck_count().borrow() == 0).await;
     // The idle process was killed too: the first request may find that out.
     let _ = workers.run("b", probe("/good"), PATIENCE).await;
     assert!(is_good(

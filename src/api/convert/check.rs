@@ -181,6 +181,6 @@ fn text(output: &CheckerOutput) -> String {
     let mut decoder = GzDecoder::new(output.gzip.as_ref()).take(MAX_KEPT_OUTPUT as u64);
     match decoder.read_to_end(&mut bytes) {
         Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(error) => format!("(what the checker wrote cannot be read any more: {error})"),
+        Err(error) => format!("(what the checker wrote can no longer be read: {error})"),
     }
 }

@@ -109,7 +109,7 @@ pub(crate) async fn detect_bypass<W: HealthSource>(
         } else if bypassed.is_empty() && known {
             tracing::info!(
                 driver = name,
-                "no volume of this driver bypasses the interposer any more"
+                "no volume of this driver still bypasses the interposer"
             );
         }
         known = !bypassed.is_empty();

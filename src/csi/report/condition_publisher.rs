@@ -64,7 +64,7 @@ impl Published {
     }
 }
 
-/// `leftover`: a condition that is not published any more; removed if it is there.
+/// `leftover`: a condition that is no longer published; removed if it is there.
 pub(crate) async fn run(
     mut views: watch::Receiver<DaemonView>,
     api: &ApiServer,
@@ -134,7 +134,7 @@ async fn read(
         api.remove_condition(leftover).await?;
         tracing::info!(
             condition = leftover.name,
-            "a node condition that is not reported any more is removed"
+            "a node condition that is no longer reported is removed"
         );
     }
     Ok(of(kind).and_then(|it| Some((it.status.clone(), it.last_transition_time.as_ref()?.0))))

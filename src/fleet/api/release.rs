@@ -79,7 +79,7 @@ impl Api {
         is_accepted(self.call(call).await)
     }
 
-    /// The approval does not count any more: the action waits for another one.
+    /// The approval no longer counts: the action waits for another one.
     pub(crate) async fn take_back_approval(&self, action: &ActionObject) -> Result<bool, ApiError> {
         let actions: kube::Api<StorageAction> =
             kube::Api::namespaced(self.client.clone(), &action.namespace);

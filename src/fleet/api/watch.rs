@@ -29,7 +29,7 @@ enum WatchError {
     Ended,
 }
 
-/// Nobody receives the changes any more.
+/// Nobody receives the changes.
 struct Unread;
 
 pub(super) struct Watch<K, T> {

@@ -60,7 +60,7 @@ impl Challenges {
         }
     }
 
-    /// Once for each approval, and again while the failure is not confirmed, or not any more.
+    /// Once for each approval, and again while the failure is not confirmed, or no longer is.
     fn is_due(&self, action: &ActionObject, now: Elapsed, again: Duration) -> bool {
         // The node has one field for all questions.
         let is_occupied = self.asked.iter().any(|(uid, it)| {

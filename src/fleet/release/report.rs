@@ -230,10 +230,10 @@ impl Engine {
             namespace = action.namespace,
             action = action.name,
             why,
-            "an approval does not count any more"
+            "an approval no longer counts"
         );
         let note = format!(
-            "the approval by {} does not count any more ({why}); the action waits for another one",
+            "the approval by {} no longer counts ({why}); the action waits for another one",
             action.spec.approved_by
         );
         self.tell(of_action(action), "ApprovalTakenBack", &note, true);

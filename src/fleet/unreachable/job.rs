@@ -27,7 +27,7 @@ pub(crate) enum Job {
     },
     /// Whether the pod's eviction would be allowed.
     Ask(String, Box<PodEviction>),
-    /// Writes down which pod of the node is evicted, or that none is any more.
+    /// Writes down which pod of the node is evicted, or that none is now.
     Record(String, Option<Box<PodEviction>>),
     Look(String, Box<PodEviction>),
     Evict(String, Box<PodEviction>),

@@ -65,9 +65,8 @@ pub(crate) fn device_missing(input: &VolumeInput) -> Option<Verdict> {
     };
     if known.retained {
         let proof = vec![absent(since.unwrap_or(scanned))];
-        let message = format!(
-            "block device {device} was removed{with}, and the volume is not mounted any more"
-        );
+        let message =
+            format!("block device {device} was removed{with}, and the volume is no longer mounted");
         return raised(INACCESSIBLE, message, proof, clears, since);
     }
     // A device that was plugged in and mounted a moment ago may not have been scanned yet.

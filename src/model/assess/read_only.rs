@@ -69,7 +69,7 @@ pub(crate) fn read_only(input: &VolumeInput) -> Option<Verdict> {
     };
     let (kind, device) = (volume.filesystem_name(), volume.device_name());
     let message = format!("the {kind} on {device} mounted at {} {how}", mount.path);
-    let clears = "the filesystem is writable again, or is not mounted any more";
+    let clears = "the filesystem is writable again, or is no longer mounted";
     raised(
         BAD,
         message,

@@ -63,7 +63,7 @@ pub enum StartCheckError {
     NotCheckable(String),
     /// The volume was removed between the caller's lookup and this call: another lookup finds it
     /// under its new name, or not at all.
-    #[error("{0}: there is no such volume any more")]
+    #[error("{0}: the volume no longer exists")]
     VolumeGone(VolumeId),
     #[error("{what} is being checked already: check {id}")]
     AlreadyRunning { what: String, id: CheckId },

@@ -406,7 +406,7 @@ impl Facts {
         }
     }
 
-    /// Drops histories that no rule reads any more: older than the longest quiet period and than
+    /// Drops histories that no rule still reads: older than the longest quiet period and than
     /// the window.
     pub(crate) fn forget_errors(&mut self, policy: &ErrorPolicy, now: Timestamp) {
         let keep = policy

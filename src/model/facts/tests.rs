@@ -227,7 +227,7 @@ fn a_volume_whose_drive_was_removed_during_a_restart_keeps_its_id_and_drives() {
         known.facts.device_gone && known.facts.drive_ids == [DriveId::new("A")],
         "{known:#?}"
     );
-    // One that was unmounted meanwhile is no volume any more.
+    // One that was unmounted meanwhile is no longer a volume.
     let mut unmounted = plain();
     let stored = unmounted.facts.stored_volumes();
     unmounted.umount("/data");

@@ -33,7 +33,7 @@ pub(crate) fn add(kept: &[Evidence], new: &[Evidence]) -> Option<Vec<Evidence>> 
     changed.then_some(all)
 }
 
-/// `kept`, of which nothing is known to hold any more; None if nothing changes.
+/// `kept`, of which nothing is known to hold now; None if nothing changes.
 pub(crate) fn without_present(kept: &[Evidence]) -> Option<Vec<Evidence>> {
     let absent = |record: &Evidence| Evidence {
         present: false,

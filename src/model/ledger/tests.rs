@@ -185,7 +185,7 @@ fn removed_subjects_have_no_findings() {
     let gone = ledger.clear_subjects(|subject| *subject == volume("a"), at(1));
     assert_eq!(
         gone[0].finding.cleared.as_ref().unwrap().why,
-        "no longer applicable: it is not here any more"
+        "no longer applicable: it is no longer there"
     );
     assert_eq!(ledger.active().count(), 0);
 }

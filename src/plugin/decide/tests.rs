@@ -65,7 +65,7 @@ fn nothing_is_approved_under_a_policy_that_approves_nothing() {
     };
     assert_eq!(refusal(policy_with(open("False"), false)), Ok(None));
     for (policy, why) in [
-        (Ok(None), "its policy default does not exist any more: …"),
+        (Ok(None), "its policy default no longer exists: …"),
         (
             policy_with(json!({}), true),
             "its policy default is suspended: …",

@@ -202,7 +202,7 @@ pub(crate) fn action(row: &ActionRow, screen: &Screen) -> String {
         ));
     }
     let title = match row.has_new_evidence {
-        true => "evidence (not that of the proposal any more)",
+        true => "evidence (no longer that of the proposal)",
         false => "evidence",
     };
     text.push_str(&format!("\n{}", heading(title, screen)));
@@ -360,7 +360,7 @@ pub(crate) fn retained(rows: &[RetainedRow], wide: bool, screen: &Screen) -> Str
     });
     let mut text = shown(&RETAINED, cells.collect(), &["ACTION"], wide, screen);
     text.push_str(&wrapped(
-        "Nothing deletes them. When the data is not needed any more: kubectl delete pv VOLUME (docs/remediation.md).",
+        "Nothing deletes them. When the data is no longer needed: kubectl delete pv VOLUME (docs/remediation.md).",
         "",
         screen,
     ));

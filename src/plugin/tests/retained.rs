@@ -49,7 +49,7 @@ fn a_released_volume_is_listed_for_an_action_a_failed_drive_or_a_lost_node() {
     assert_eq!(rows(failed, &[])[0].drive_state, "BAD (MediaErrors)");
     let empty = base(Vec::new(), Vec::new());
     let lost = retained(&empty, &nodes(&empty), &[released()], &[]);
-    assert_eq!(lost[0].drive_state, "its node does not exist any more");
+    assert_eq!(lost[0].drive_state, "its node no longer exists");
 }
 
 #[test]

@@ -118,7 +118,7 @@ pub(crate) struct ActionRow {
     pub note: String,
     pub evidence: Vec<String>,
     pub evidence_hash: String,
-    /// The evidence is not that of the proposal any more.
+    /// The evidence is no longer that of the proposal.
     pub has_new_evidence: bool,
     pub steps: Vec<Line>,
     pub created: Option<Timestamp>,
@@ -225,7 +225,7 @@ fn state(record: &ActionRecord, now: Timestamp) -> (State, String) {
             return (state, message(status, condition, "True"));
         }
     }
-    // Beyond the point of no return an approval decides nothing any more.
+    // Beyond the point of no return an approval decides nothing.
     if status.has(CLAIM_DELETED) || status.has(POD_EVICTED) {
         return under_way(status, State::Running);
     }
@@ -271,7 +271,7 @@ fn under_way(status: &StorageActionStatus, state: State) -> (State, String) {
     };
     let why = message(status, &held.type_, "False");
     match held.reason == NOT_CARRIED_OUT {
-        // Also of one that was begun, when its namespace is not listed any more.
+        // Also of one that was begun, when its namespace is no longer listed.
         true => (State::ByHand, why),
         false => (state, why),
     }

@@ -60,7 +60,7 @@ impl Report {
             Report::Silent { why, .. } | Report::OtherNode { why } | Report::Never { why } => {
                 why.clone()
             }
-            Report::NodeDeleted => "the Node does not exist any more".to_owned(),
+            Report::NodeDeleted => "the Node no longer exists".to_owned(),
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct RetainedRow {
 }
 
 /// Released volumes that an action kept, that a node reports on a drive that is not good, or whose
-/// node does not exist any more. Others are no matter of failed drives.
+/// node no longer exists. Others are no matter of failed drives.
 pub(crate) fn retained(
     base: &Base,
     nodes: &[NodeView<'_>],
@@ -80,7 +80,7 @@ fn row(
         node: name.unwrap_or_default().to_owned(),
         drives: ids.iter().map(|id| serial(id, status, action)).collect(),
         drive_state: match reach {
-            Reach::Nobody => "its node does not exist any more".to_owned(),
+            Reach::Nobody => "its node no longer exists".to_owned(),
             _ => drive_state(node, &ids),
         },
         since: volume.phase_since,

@@ -97,7 +97,7 @@ async fn grow_filesystem<S: StepExecutor>(
     let place = ctx.rooted_path("volume_path", &at.path)?;
     let Some(mounted) = ctx.find_mount(&place, None).await? else {
         return Err(ProvisionError::FailedPrecondition(format!(
-            "volume {} is not mounted at {} any more",
+            "volume {} is no longer mounted at {}",
             volume.handle, at.path
         )));
     };

@@ -164,7 +164,7 @@ pub(crate) async fn restore<S: StepExecutor>(
 }
 
 /// Records, before the first mount and before the device is given to a pod, that the volume is not
-/// new any more.
+/// new.
 pub(crate) async fn mark_used<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,

@@ -70,7 +70,7 @@ pub(crate) enum LvmSnapshotError {
     StillRunning(Duration),
     #[error("lvs does not report the device of the snapshot")]
     NoDevice,
-    #[error("it is not wanted any more")]
+    #[error("it is no longer wanted")]
     NotWanted,
     #[error("an internal error: the task that makes snapshots was lost")]
     TaskLost,

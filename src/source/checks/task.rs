@@ -313,7 +313,7 @@ impl<W: Backend> CheckTask<W> {
         self.publish(|progress| {
             progress.state = CheckState::Waiting {
                 until,
-                why: "two frozen runs must lie apart to be two".to_owned(),
+                why: "two frozen runs count only with a pause between them".to_owned(),
             };
         });
         let left = Duration::try_from(until.duration_since(self.clock.now()))

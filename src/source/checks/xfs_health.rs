@@ -93,7 +93,7 @@ pub(crate) async fn query(
             }
             Err(_) => {
                 helper.kill();
-                tracing::info!(%mount, "{}: its inodes are not asked for it any more", late());
+                tracing::info!(%mount, "{}: its inodes are no longer asked for it", late());
             }
         }
     }

@@ -175,7 +175,7 @@ impl<W: Backend> SmartSource<W> {
             }
             QueryOutcome::StartFailed(why) => {
                 plan.reset_query(at);
-                tracing::warn!(why, "smartctl cannot be started any more");
+                tracing::warn!(why, "smartctl can no longer be started");
                 self.tool = ToolState::Unknown;
                 self.check_due = at + CHECK_RETRY_INTERVAL;
                 Ok(())

@@ -183,7 +183,7 @@ fn changed_limits_and_overrides_take_effect_without_a_restart() {
     host.configure_also(
         "[[smart.override]]\nserial = \"ZL200000\"\nignore_reasons = [\"ReallocatedSectors\"]\n",
     );
-    daemon.until("not of this one any more", |daemon| {
+    daemon.until("no longer of this one", |daemon| {
         daemon.finding("sda", "ReallocatedSectors").is_none()
     });
     assert!(

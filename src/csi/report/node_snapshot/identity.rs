@@ -46,7 +46,7 @@ pub(crate) struct VolumeIdentity {
     pub statuses: Vec<HealthStatus>,
 }
 
-/// A mount of a pod that does not exist any more.
+/// A mount of a pod that no longer exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StaleMount {
     pub driver: String,

@@ -584,7 +584,7 @@ fn an_issue_lost_with_the_daemons_history_clears_once_its_subject_is_known_good(
         .map(|to| (to.to_owned(), StorageTransitionKind::Cleared));
     assert_eq!(ended(&before, &snapshot(&[])), expected);
     assert!(next_baseline(&before, &snapshot(&[])).issues.is_empty());
-    // Nothing is left of what is not there any more.
+    // Nothing is left of what is gone.
     let mut gone = snapshot(&[]);
     (gone.drives, gone.volumes) = Default::default();
     assert_eq!(ended(&before, &gone), []);

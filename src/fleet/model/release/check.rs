@@ -41,7 +41,7 @@ pub(crate) struct PolicyState {
 }
 
 impl PolicyState {
-    /// It does not exist any more, or cannot be read: everything is refused.
+    /// It no longer exists, or cannot be read: everything is refused.
     pub(crate) fn unreadable(name: &str) -> PolicyState {
         PolicyState {
             name: name.to_owned(),
@@ -228,7 +228,7 @@ fn of_controller(gate: Gate, case: &Case<'_>, now: Now) -> Option<String> {
 
 fn finding_gone(case: &Case<'_>) -> Option<String> {
     if matches!(case.sighting, Sighting::Gone) {
-        return Some("the node does not list the failure any more".to_owned());
+        return Some("the node no longer lists the failure".to_owned());
     }
     let (candidate, action) = (candidate(case)?, case.action?);
     let answer = action.answer.as_ref().ok()?;

@@ -74,8 +74,8 @@ pub(crate) fn proposal(
     })
 }
 
-/// Lines and hash for the status of an action whose evidence is not that of the spec, or that of the
-/// status, any more.
+/// Lines and hash for the status of an action whose evidence is no longer that of the spec, or that
+/// of the status.
 pub(crate) fn evidence_update(
     action: &ActionState,
     candidate: &Candidate,

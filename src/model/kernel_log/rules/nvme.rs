@@ -223,7 +223,7 @@ pub(crate) const RULES: &[Rule] = &[
         "nvme-fabric-removed",
         "Removing controller{ (<dec>)}...$",
         Cause(Removed, No),
-        "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_reconnect_or_remove(): no connection any more; 4.8-6.18",
+        "drivers/nvme/host/tcp.c, rdma.c nvme_tcp_reconnect_or_remove(): no connection left; 4.8-6.18",
     ),
     NVME.rule(
         "nvme-reconnecting",

@@ -133,7 +133,7 @@ pub(crate) struct HostState {
 #[derive(Clone)]
 pub(crate) struct FakeHost {
     pub state: Arc<Mutex<HostState>>,
-    /// Turns true when the daemon dies: then no step does anything any more.
+    /// Turns true when the daemon dies: then no step does anything.
     pub crashed: watch::Sender<bool>,
     /// No unmount ends while it is true.
     pub is_unmount_held: watch::Sender<bool>,

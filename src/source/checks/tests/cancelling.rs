@@ -189,7 +189,7 @@ async fn a_check_the_owner_drops_ends_as_cancelled() {
     let (_, outcome, _) = lab.outcome_of("sda1").unwrap();
     assert_eq!(outcome.verdict, CheckVerdict::Inconclusive);
     assert!(
-        outcome.reason.contains("not wanted any more"),
+        outcome.reason.contains("no longer wanted"),
         "{}",
         outcome.reason
     );

@@ -85,7 +85,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn release(lab: &Harness) {
-    // Nobody may wait for it any more.
+    // Nobody may still wait for it.
     lab.backend.with_state(|world| world.unkillable.clear());
 }
 
