@@ -78,7 +78,7 @@ mod tests {
         };
         let now = "2026-03-01T12:00:00Z".parse().expect("a time");
         let finding = |subject: Subject, severity: Severity| Finding {
-            id: FindingId::known(&format!("{subject:?}")),
+            id: FindingId::known(format!("{subject:?}")),
             subject,
             reason: Reason::IoErrors,
             severity,

@@ -126,6 +126,20 @@ mod tests {
     use crate::model::fixture::{TestHost, dm};
 
     #[test]
+    fn a_slot_is_named_without_the_word() {
+        for (slot, name) in [
+            ("Slot 00", "00"),
+            ("slot  7", "7"),
+            ("Slot", "Slot"),
+            ("SLOT_1", "SLOT_1"),
+            ("Bay 3", "Bay 3"),
+            ("", ""),
+        ] {
+            assert_eq!(slot_name(slot), name);
+        }
+    }
+
+    #[test]
     fn names_are_sorted_as_people_count() {
         let mut names = [
             "sdaa",

@@ -270,3 +270,29 @@ fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
     // Writing to a string does not fail.
     let _ = writeln!(text, "{content}");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::notifier::message::tests_support::sample;
+
+    #[test]
+    fn a_slot_has_its_word_once() {
+        let mut items = sample().items;
+        for slot in ["03", "Slot 03", "SLOT 03"] {
+            items[0].slot = slot.to_owned();
+            let title = title(Kind::Changes, "node7", Level::Bad, &items);
+            assert!(title.contains("sda (slot 03): "), "{title}");
+            let zone = TimeZone::UTC;
+            let writer = Writer {
+                zone: &zone,
+                host: "node7",
+            };
+            let text = writer.items(&items);
+            assert!(
+                text.contains("  slot 03  ") && !text.contains("lot Slot"),
+                "{text}"
+            );
+        }
+    }
+}

@@ -10,8 +10,8 @@ pub(crate) struct StatusArgs {
     /// and for wrong usage); acknowledged findings do not count
     #[arg(long)]
     pub exit_code: bool,
-    /// Keep the screen up to date, with drives, their I/O, checks and self-tests, until q; without a
-    /// terminal, print one line per change; with -o json, one document per change
+    /// Keep the screen up to date, with drives, their I/O, checks and self-tests, until q; arrow
+    /// and page keys scroll, Enter shows a cause in full; without a terminal, print one line per change; with -o json, one document per change
     #[arg(long, conflicts_with = "exit_code")]
     pub watch: bool,
     /// Print the status for a monitoring system

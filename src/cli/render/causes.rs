@@ -106,23 +106,30 @@ pub(crate) fn in_full(cause: &wire::Cause, findings: &[wire::Finding], screen: &
     text
 }
 
-/// `acknowledged by root, 3 min ago: the replacement is ordered`, once for each note.
 fn acknowledgements(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
+    let lines = acknowledged_by(cause, findings, screen);
+    lines.iter().map(|it| wrapped(it, "  ", screen)).collect()
+}
+
+/// `acknowledged by root, 3 min ago: the replacement is ordered`, once for each note.
+pub(crate) fn acknowledged_by(
+    cause: &wire::Cause,
+    findings: &[wire::Finding],
+    screen: &Screen,
+) -> Vec<String> {
     let mut notes: Vec<(&str, &str)> = Vec::new();
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for it in cause.findings.iter().filter(|it| it.acknowledged) {
         let finding = findings.iter().find(|finding| finding.id == it.finding_id);
         let Some(ack) = finding.and_then(|finding| finding.acknowledged.as_ref()) else {
             continue;
         };
-        if notes.contains(&(&ack.by, &ack.note)) {
-            continue;
+        if !notes.contains(&(&ack.by, &ack.note)) {
+            notes.push((&ack.by, &ack.note));
+            lines.push(format!("acknowledged {}", acknowledged(ack, screen)));
         }
-        notes.push((&ack.by, &ack.note));
-        let line = format!("acknowledged {}", acknowledged(ack, screen));
-        text.push_str(&wrapped(&line, "  ", screen));
     }
-    text
+    lines
 }
 
 /// The order of ListCauses, for causes that are not from its list.

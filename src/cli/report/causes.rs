@@ -73,6 +73,9 @@ fn one_cause(cause: &wire::Cause, answers: &Answers, screen: &Screen, html: &mut
             let since = screen.date_time(cause.since.as_ref());
             html.text_in("span", &[("class", "faint")], &format!(" since {since}"));
         });
+        for line in render_causes::acknowledged_by(cause, &answers.findings, screen) {
+            html.text_in("p", &[("class", "faint")], &line);
+        }
         hits(cause, html);
         if !cause.action.is_empty() {
             html.element("p", &[("class", "todo")], |html| {
