@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
 use crate::cli::complain;
-use crate::host::exec::{self, Exec};
+use crate::host::exec::{self, Exec, ExecError};
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 
@@ -95,6 +95,9 @@ async fn real_path(word: &str) -> Option<HostPath> {
         // wait(2) has the exit status in the second byte.
         Ok(output) if output.status == i32::from(EXIT_ABSENT) << 8 => return None,
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(ExecError::TimedOut { .. } | ExecError::Unkillable { .. }) => {
+            format!("no answer within {} s", TIMEOUT.as_secs())
+        }
         Err(error) => with_causes(&error),
     };
     complain(&format!("links in {word} were not followed: {why}"));
