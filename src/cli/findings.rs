@@ -51,8 +51,16 @@ pub(crate) async fn list(
             findings,
             ..Default::default()
         };
-        out.show("ListFindingsResponse", &answer, || {
-            render::findings::table(&answer.findings, &out.screen)
+        // Without findings, it matters whether all is known.
+        let health = match answer.findings.is_empty() && !out.json {
+            true => client.node().await?.health(),
+            false => wire::Health::Good,
+        };
+        out.show("ListFindingsResponse", &answer, || match health {
+            wire::Health::Unknown | wire::Health::Unspecified => {
+                "no findings, but not everything is known: diskvitals status\n".to_owned()
+            }
+            _ => render::findings::table(&answer.findings, &out.screen),
         })?;
         return Ok(ExitCode::SUCCESS);
     };

@@ -20,7 +20,7 @@ const INDENT: &str = "    ";
 pub(crate) fn block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
     let (mut text, hidden) = heading(cause, screen);
     // A notice hits nothing, and a mount hits itself.
-    let has_message = matches!(cause.kind(), Kind::Mount | Kind::Device)
+    let has_message = matches!(cause.kind(), Kind::Mount | Kind::Device | Kind::Source)
         || cause.severity() == wire::Severity::Info;
     let second = match hits(cause, screen) {
         Some(hits) if !has_message => hits,

@@ -105,7 +105,9 @@ fn drive_text(drive: &wire::Drive) -> String {
         drive.model.trim(),
         drive.serial
     );
-    with_reasons(what.trim(), &drive.findings, &drive.health_unknown_why)
+    // One of both is empty.
+    let remark = format!("{}{}", drive.health_unknown_why, drive.health_basis);
+    with_reasons(what.trim(), &drive.findings, &remark)
 }
 
 fn volume_text(volume: &wire::Volume) -> String {
@@ -117,7 +119,7 @@ fn volume_text(volume: &wire::Volume) -> String {
     with_reasons(&what, &volume.findings, &volume.health_unknown_why)
 }
 
-fn with_reasons(what: &str, findings: &[wire::Finding], unknown_why: &str) -> String {
+fn with_reasons(what: &str, findings: &[wire::Finding], remark: &str) -> String {
     let messages = findings.iter().map(|finding| {
         let acknowledged = match finding.acknowledged {
             Some(_) => " (acknowledged)",
@@ -125,8 +127,8 @@ fn with_reasons(what: &str, findings: &[wire::Finding], unknown_why: &str) -> St
         };
         format!("{}{acknowledged}: {}", finding.reason, finding.message)
     });
-    let unknown = Some(unknown_why.to_owned()).filter(|why| !why.is_empty());
-    let all: Vec<String> = unknown.into_iter().chain(messages).collect();
+    let remark = Some(remark.to_owned()).filter(|it| !it.is_empty());
+    let all: Vec<String> = remark.into_iter().chain(messages).collect();
     match all.is_empty() {
         true => what.to_owned(),
         false => format!("{what}: {}", all.join("; ")),

@@ -51,7 +51,12 @@ fn row(drive: &wire::Drive) -> Cells {
     };
     let reasons = drive.findings.iter().map(|finding| finding.reason.as_str());
     let maintenance = drive.maintenance.then_some("(maintenance)");
-    let marks: Vec<&str> = reasons.chain(maintenance).collect();
+    let basis = Some(drive.health_basis.as_str()).filter(|it| !it.is_empty());
+    let marks: Vec<&str> = basis
+        .into_iter()
+        .chain(reasons)
+        .chain(maintenance)
+        .collect();
     vec![
         (or_dash(&drive.name).to_owned(), Tone::Strong),
         (health_text, tone),
@@ -111,6 +116,7 @@ pub(crate) fn one(drive: &wire::Drive, screen: &Screen) -> String {
     let mut text = heading(&format!("drive {}", escape_control(&drive.id)), screen);
     let mut lines = vec![
         ("health", screen.paint(tone, word_of_health)),
+        ("judged by", escape_control(&drive.health_basis)),
         ("unknown because", screen.message(&drive.health_unknown_why)),
         ("name", escape_control(&drive.name)),
         (

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::wire;
-use crate::cli::render::{Part, checks, findings, wrapped_parts};
+use crate::cli::render::status::{unknown_by_reason, unknown_count};
+use crate::cli::render::{Part, checks, findings, wrapped, wrapped_parts};
 use crate::cli::screen::{Screen, Tone, escape_control, health, severity};
 use crate::model::reason::Reason;
 
@@ -17,6 +18,7 @@ pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
         let kind = match subject.kind() {
             wire::SubjectKind::Drive => "drive",
             wire::SubjectKind::Volume => "volume",
+            wire::SubjectKind::Source => "source",
             _ => "device",
         };
         let title = match subject.name.as_str() {
@@ -62,7 +64,19 @@ pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
         );
     }
     if explanation.findings.is_empty() {
-        text.push_str(&format!("\n{}\n", screen.paint(Tone::Good, "no findings")));
+        let (line, tone) = match unknown_count(&explanation.drives, &explanation.volumes) {
+            None => ("no findings".to_owned(), Tone::Good),
+            Some(unknown) => (format!("no findings, but {unknown}"), Tone::Warning),
+        };
+        text.push_str(&format!("\n{}\n", screen.paint(tone, line)));
+        for (why, names) in unknown_by_reason(&explanation.drives, &explanation.volumes) {
+            let names = escape_control(&names.join(", "));
+            text.push_str(&wrapped(
+                &format!("{names}: {}", screen.local_times(&why)),
+                "    ",
+                screen,
+            ));
+        }
     } else {
         let mut all: Vec<wire::Finding> = explanation
             .findings

@@ -4,7 +4,7 @@
 use crate::api::wire;
 use crate::cli::render::causes;
 use crate::cli::render::figures::{self, Figure, Unit, safe_name, safe_text};
-use crate::cli::render::status::{StatusView, Verdict, summary, verdict};
+use crate::cli::render::status::{StatusView, Verdict, summary, unknown_by_reason, verdict};
 
 /// Causes in the first line, and in all: Nagios reads 8 KiB.
 const MAX_NAMED: usize = 3;
@@ -53,10 +53,23 @@ pub(crate) fn output(view: &StatusView) -> String {
         }
         text.push('\n');
     }
-    match counted().count().checked_sub(MAX_LINES) {
-        Some(more @ 1..) => text + &format!("and {more} more: diskvitals status\n"),
-        _ => text,
+    if let Some(more @ 1..) = counted().count().checked_sub(MAX_LINES) {
+        text.push_str(&format!("and {more} more: diskvitals status\n"));
     }
+    for (why, names) in unknown_by_reason(view.drives, view.volumes)
+        .iter()
+        .take(MAX_NAMED)
+    {
+        let shown = names.iter().take(MAX_NAMED);
+        let shown: Vec<&str> = shown.map(String::as_str).collect();
+        let more = match names.len().saturating_sub(MAX_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let line = format!("{}{more} - {why}", shown.join(", "));
+        text.push_str(&format!("UNKNOWN: {}\n", safe_text(&line, MAX_TEXT * 2)));
+    }
+    text
 }
 
 /// `sda (slot 00) SmartFailing, PendingSectors (24)`.

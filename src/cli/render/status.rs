@@ -1,6 +1,8 @@
 //! `status`: the node, its verdict, causes of trouble worst first, and what the daemon cannot observe;
 //! if all is good, drives and volumes in brief.
 
+use jiff::Timestamp;
+
 use crate::api::wire;
 use crate::api::wire::source_state::State;
 use crate::cli::render::{causes, counted, drives, findings, heading, shortened, volumes, wrapped};
@@ -122,10 +124,12 @@ pub(crate) fn summary(view: &StatusView) -> String {
         counted(view.drives.len() as u64, "drive"),
         counted(view.volumes.len() as u64, "volume"),
     ];
+    words.extend(unknown_count(view.drives, view.volumes));
     let causes = view.causes.unwrap_or_default();
     let causes = causes.iter().filter(|cause| cause.counted).count();
     words.push(match (active, causes) {
-        (0, _) => "nothing wrong".to_owned(),
+        (0, _) if verdict(view) == Verdict::Good => "nothing wrong".to_owned(),
+        (0, _) => "no findings".to_owned(),
         (_, 0) => counted(active as u64, "finding"),
         _ => format!(
             "{} ({})",
@@ -142,6 +146,23 @@ pub(crate) fn summary(view: &StatusView) -> String {
         "; the first scan is not complete yet"
     };
     format!("{}{settled}", words.join(", "))
+}
+
+/// `12 drives and 1 volume unknown`; None if all are known. Drives that sleep do not count.
+pub(crate) fn unknown_count(drives: &[wire::Drive], volumes: &[wire::Volume]) -> Option<String> {
+    let unknown_drive = |it: &&wire::Drive| {
+        it.health() == wire::Health::Unknown
+            && it.health_unknown_cause() != wire::UnknownCause::Asleep
+    };
+    let drives = drives.iter().filter(unknown_drive).count();
+    let unknown_volume = |it: &&wire::Volume| it.health() == wire::Health::Unknown;
+    let volumes = volumes.iter().filter(unknown_volume).count();
+    let words: Vec<String> = [(drives, "drive"), (volumes, "volume")]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, name)| counted(count as u64, name))
+        .collect();
+    (!words.is_empty()).then(|| format!("{} unknown", words.join(" and ")))
 }
 
 /// A block for each cause; a blank line before each urgent one, and before the others.
@@ -241,27 +262,66 @@ pub(crate) fn unknown(view: &StatusView, screen: &Screen) -> String {
     text
 }
 
-/// Names of drives and volumes whose health is unknown, by the reason.
-pub(crate) fn unknown_by_reason<'a>(
-    drives: &'a [wire::Drive],
-    volumes: &'a [wire::Volume],
-) -> Vec<(&'a str, Vec<String>)> {
+/// Names of drives and volumes whose health is unknown, by the reason. Reasons that differ only in
+/// the names of what they are about, or in times, are one: the first is shown.
+pub(crate) fn unknown_by_reason(
+    drives: &[wire::Drive],
+    volumes: &[wire::Volume],
+) -> Vec<(String, Vec<String>)> {
     let is_unknown = |health: i32| health == i32::from(wire::Health::Unknown);
     let drives = drives.iter().filter(|it| is_unknown(it.health));
     let volumes = volumes.iter().filter(|it| is_unknown(it.health));
-    let named = drives
-        .map(|it| (it.name.clone(), it.health_unknown_why.as_str()))
-        .chain(volumes.map(|it| (volumes::place(it), it.health_unknown_why.as_str())));
-    let mut by_reason: Vec<(&str, Vec<String>)> = Vec::new();
-    let mut named: Vec<(String, &str)> = named.collect();
-    named.sort_by_cached_key(|(name, _)| label::sort_key(name));
-    for (name, why) in named {
-        match by_reason.iter_mut().find(|(other, _)| *other == why) {
-            Some((_, names)) => names.push(name),
-            None => by_reason.push((why, vec![name])),
+    let mut named: Vec<(String, &str, String)> = drives
+        .map(|it| {
+            let devices = it.devices.iter().map(|device| &device.name);
+            let own = devices.chain([&it.name, &it.id, &it.serial]);
+            let why = it.health_unknown_why.as_str();
+            (it.name.clone(), why, without_names(why, own))
+        })
+        .chain(volumes.map(|it| {
+            let own = it.mounts.iter().map(|mount| &mount.path);
+            let why = it.health_unknown_why.as_str();
+            (
+                volumes::place(it),
+                why,
+                without_names(why, own.chain([&it.id])),
+            )
+        }))
+        .collect();
+    named.sort_by_cached_key(|(name, ..)| label::sort_key(name));
+    let mut groups: Vec<(String, String, Vec<String>)> = Vec::new();
+    for (name, why, kind) in named {
+        match groups.iter_mut().find(|(_, other, _)| *other == kind) {
+            Some((shown, _, names)) => {
+                if shown != why && names.len() == 1 {
+                    *shown = format!("{}: {shown}", names[0]);
+                }
+                names.push(name);
+            }
+            None => groups.push((why.to_owned(), kind, vec![name])),
         }
     }
-    by_reason
+    groups
+        .into_iter()
+        .map(|(shown, _, names)| (shown, names))
+        .collect()
+}
+
+/// The text with a sign for each word that is one of the names, or a time.
+fn without_names<'a>(text: &str, names: impl Iterator<Item = &'a String>) -> String {
+    let names: Vec<&str> = names
+        .map(String::as_str)
+        .filter(|it| !it.is_empty())
+        .collect();
+    let words = text.split(' ').map(|word| {
+        let core = word.trim_matches(|c| ",.:;()`".contains(c));
+        let name = core.strip_prefix("/dev/").unwrap_or(core);
+        match names.contains(&core) || names.contains(&name) || core.parse::<Timestamp>().is_ok() {
+            true => word.replacen(core, "…", 1),
+            false => word.to_owned(),
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// One gap: `source udev limited: `, and what it means, with local times.
@@ -381,6 +441,7 @@ fn gap_consequence(source: &str) -> &'static str {
         "diskstats" => "stalled I/O is not noticed",
         "layers" => "degraded arrays and full thin pools are not noticed",
         "counters" => "errors that the kernel only counts are not noticed",
+        "smart" => "whether drives with SMART are failing is not known",
         "fs-errors" => "filesystem errors are noticed only from their counters and the kernel log",
         _ => "its data is unknown",
     }

@@ -4,6 +4,7 @@ mod causes;
 mod live;
 mod monitoring;
 mod tables;
+mod unknown;
 
 use crate::api::wire;
 use crate::cli::render::status::{StatusView, Verdict, verdict};
@@ -205,7 +206,7 @@ fn status_lists_problems_and_monitoring_gaps() {
     };
     insta::assert_snapshot!(status::screen(&view, &screen(Some(80))), @r#"
     node1  Linux 6.12.0, diskvitalsd 0.1.0 started 2 h ago
-    CRITICAL  2 drives, 1 volume, 1 finding, 1 acknowledged or under maintenance
+    CRITICAL  2 drives, 1 volume, 1 drive unknown, 1 finding, 1 acknowledged or under maintenance
 
     SEVERITY  REASON         SUBJECT            SINCE      FINDING
     BAD       NotAccessible  pod default/web-0  3 min ago  0123456789ab

@@ -6,6 +6,7 @@ use crate::cli::answers::Answers;
 use crate::cli::render::{causes as render_causes, counted, findings, slot_name};
 use crate::cli::report::html::Html;
 use crate::cli::report::page::{badge, section, tone_class};
+use crate::cli::report::{Verdict, node_verdict};
 use crate::cli::screen::{Screen, severity};
 
 /// Names on one cause; `explain` has the others too.
@@ -41,7 +42,10 @@ pub(super) fn all(answers: &Answers, screen: &Screen, html: &mut Html) {
         let is_complete = !complete.iter().any(|list| answers.lost.contains(list));
         if all.is_empty() && active.is_empty() {
             let text = match is_complete {
-                true => "There are no findings.",
+                true if node_verdict(answers) == Verdict::Good => "There are no findings.",
+                true => {
+                    "No problem was found, but not everything could be observed: see below, What could not be observed."
+                }
                 false => "Whether there are findings is not known: this report is not complete.",
             };
             html.text_in("p", &[], text);

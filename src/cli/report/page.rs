@@ -3,7 +3,7 @@
 
 use crate::api::wire;
 use crate::cli::answers::Answers;
-use crate::cli::render::status::{Gap, Verdict, gaps, unknown_by_reason};
+use crate::cli::render::status::{Gap, Verdict, gaps, unknown_by_reason, unknown_count};
 use crate::cli::render::{counted, findings, slot_name};
 use crate::cli::report::html::Html;
 use crate::cli::report::{causes, graph, health_class, map, node_verdict, tables};
@@ -135,10 +135,12 @@ pub(super) fn summary(answers: &Answers) -> String {
         number("drives", answers.drives.len(), "drive"),
         number("volumes", answers.volumes.len(), "volume"),
     ];
+    parts.extend(unknown_count(&answers.drives, &answers.volumes));
     let causes = answers.causes().len();
     parts.push(match (answers.lost.contains(&"findings"), causes, active) {
         (true, _, _) => "an unknown number of findings".to_owned(),
-        (_, 0, 0) => "nothing wrong".to_owned(),
+        (_, 0, 0) if node_verdict(answers) == Verdict::Good => "nothing wrong".to_owned(),
+        (_, 0, 0) => "no findings".to_owned(),
         (_, 0, active) => counted(active as u64, "active finding"),
         (_, causes, active) => format!(
             "{} ({})",

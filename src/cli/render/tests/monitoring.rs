@@ -96,7 +96,7 @@ fn hostile_names_do_not_leave_their_place() {
     node.causes[0].action = hostile.into();
     node.drives[1].health_unknown_why = hostile.repeat(400);
     let text = nagios::output(&node.view());
-    assert_eq!(text.lines().count(), 3, "{text}");
+    assert_eq!(text.lines().count(), 4, "{text}");
     assert_eq!(text.matches('|').count(), 1, "{text}");
     let data = text.lines().next().unwrap().split('|').nth(1).unwrap();
     for entry in data.trim().split(" '").skip(1) {
