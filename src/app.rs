@@ -15,16 +15,20 @@ mod systemd;
 pub(crate) mod watchdog;
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 
 use crate::app::options::Options;
-use crate::config::{Config, LogLevel};
+use crate::checker;
+use crate::config::{self, Config, LogLevel};
 use crate::host::memory;
+use crate::host::root::HostRoot;
 use crate::logging;
 use crate::manual::DAEMON;
 use crate::model::causes::with_causes;
+use crate::model::check::Filesystem;
 
 /// Exit statuses, as documented in the help.
 const FAILED: u8 = 1;
@@ -43,12 +47,16 @@ pub fn main(options: Options) -> ExitCode {
     if options.program.man {
         return print_man_page();
     }
-    let config = match crate::config::load(options.config.as_deref()) {
-        Ok(config) => config,
-        Err(error) => return fail(USAGE, &with_causes(&error)),
+    let (config, refused) = match config::load(options.config.as_deref()) {
+        Ok(config) => (config, None),
+        Err(error) if options.check_config || error.is_missing() => {
+            return fail(USAGE, &with_causes(&error));
+        }
+        // A node that is not monitored would be worse.
+        Err(error) => (Config::default(), Some(error)),
     };
     if options.check_config {
-        return print_settings(&options, &config);
+        return check_config(&options, &config);
     }
     // Before other threads exist: of their stacks, only what is used is locked.
     let locked = memory::lock_all();
@@ -66,7 +74,7 @@ pub fn main(options: Options) -> ExitCode {
         .build();
     let ended = match runtime {
         Ok(runtime) => {
-            let ended = runtime.block_on(run::run(options, config, &logging, locked));
+            let ended = runtime.block_on(run::run(options, config, refused, &logging, locked));
             // The runtime's threads are never joined: one may hang on a disk.
             runtime.shutdown_background();
             ended
@@ -97,6 +105,33 @@ fn print_man_page() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(FAILED, &format!("writing the man page: {error}")),
     }
+}
+
+/// A program that the file names must exist; without one that is only a default, less is known.
+fn check_config(options: &Options, config: &Config) -> ExitCode {
+    let root = HostRoot::new(&options.host_root);
+    let exists = |key: &str, program: &Path| match key {
+        // It runs in the host's mount namespace.
+        "checks.tools.lvm" => root.at(program).is_file(),
+        _ => program.is_file(),
+    };
+    if let Err(error) = config::check_programs(options.config_file(), config, exists) {
+        return fail(USAGE, &with_causes(&error));
+    }
+    let smartctl = &config.smart.command;
+    if config.smart.enabled && !smartctl.is_file() {
+        eprintln!(
+            "diskvitalsd: warning: smartctl is not installed (no {}): drives with SMART will be unknown",
+            smartctl.display()
+        );
+    }
+    for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
+        if let Err(error) = checker::find_program(&config.checks.tools, filesystem) {
+            let name = filesystem.name();
+            eprintln!("diskvitalsd: warning: {name} cannot be checked: {error}");
+        }
+    }
+    print_settings(options, config)
 }
 
 fn print_settings(options: &Options, config: &Config) -> ExitCode {

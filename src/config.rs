@@ -6,6 +6,7 @@
 
 mod check;
 pub(crate) mod listen;
+mod position;
 pub(crate) mod provision;
 
 use std::io::Read;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::listen::Address;
 use crate::config::provision::{CsiConfig, PoolConfig, StaticEntry};
+use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::CheckPolicy;
 use crate::model::policy::smart::{DEFAULT_SMARTCTL, SmartLimits, SmartOverride, SmartPolicy};
@@ -340,10 +342,41 @@ pub(crate) enum ConfigError {
     #[error("{}: {error}", path.display())]
     Parse {
         path: PathBuf,
+        line: Option<usize>,
         error: Box<toml::de::Error>,
     },
-    #[error("{}: {error}", path.display())]
-    Value { path: PathBuf, error: InvalidValue },
+    #[error("{}: {error}", place(path, *line))]
+    Value {
+        path: PathBuf,
+        line: Option<usize>,
+        error: InvalidValue,
+    },
+}
+
+impl ConfigError {
+    /// In one line, with the file's: for `status`.
+    pub(crate) fn in_one_line(&self) -> String {
+        match self {
+            ConfigError::Parse { path, line, error } => {
+                let text: Vec<&str> = error.message().split_whitespace().collect();
+                format!("{}: {}", place(path, *line), text.join(" "))
+            }
+            ConfigError::Read { .. } | ConfigError::Value { .. } => with_causes(self),
+        }
+    }
+
+    /// The file does not exist: its name is wrong.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, ConfigError::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+    }
+}
+
+/// `FILE:LINE`.
+fn place(path: &Path, line: Option<usize>) -> String {
+    match line {
+        Some(line) => format!("{}:{line}", path.display()),
+        None => path.display().to_string(),
+    }
 }
 
 /// A value that is out of range or contradicts another one.
@@ -400,14 +433,64 @@ pub(crate) fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
 pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     let config: Config = toml::from_str(text).map_err(|error| ConfigError::Parse {
         path: path.to_owned(),
+        line: error.span().map(|span| {
+            text.as_bytes()[..span.start.min(text.len())]
+                .split(|b| *b == b'\n')
+                .count()
+        }),
         error: Box::new(error),
     })?;
     match check::check(&config) {
         Ok(()) => Ok(config),
-        Err(error) => Err(ConfigError::Value {
-            path: path.to_owned(),
-            error,
-        }),
+        Err(error) => Err(invalid(path, text, error)),
+    }
+}
+
+fn invalid(path: &Path, text: &str, error: InvalidValue) -> ConfigError {
+    ConfigError::Value {
+        path: path.to_owned(),
+        line: position::line_of(text, error.key),
+        error,
+    }
+}
+
+/// The first program that the file at `path` sets and that `exists` does not find. The daemon starts
+/// without it.
+pub(crate) fn check_programs(
+    path: &Path,
+    config: &Config,
+    exists: impl Fn(&str, &Path) -> bool,
+) -> Result<(), ConfigError> {
+    let Ok(text) = read_text(path) else {
+        // Without a file, all are defaults.
+        return Ok(());
+    };
+    let is_set = |key: &str| {
+        let mut value = toml::from_str::<toml::Value>(&text).ok();
+        for part in key.split('.') {
+            value = value.and_then(|value| value.get(part).cloned());
+        }
+        value.is_some()
+    };
+    let tools = &config.checks.tools;
+    let programs = [
+        ("smart.command", Some(&config.smart.command)),
+        ("checks.tools.e2fsck", tools.e2fsck.as_ref()),
+        ("checks.tools.xfs_repair", tools.xfs_repair.as_ref()),
+        ("checks.tools.btrfs", tools.btrfs.as_ref()),
+        ("checks.tools.lvm", tools.lvm.as_ref()),
+        ("notify.exec", config.notify.exec.as_ref()),
+    ];
+    let missing = programs
+        .into_iter()
+        .filter_map(|(key, program)| Some((key, program?)))
+        .find(|(key, program)| is_set(key) && !exists(key, program));
+    match missing {
+        None => Ok(()),
+        Some((key, program)) => {
+            let problem = format!("there is no program `{}`", program.display());
+            Err(invalid(path, &text, InvalidValue::new(key, problem)))
+        }
     }
 }
 
@@ -427,6 +510,7 @@ impl Config {
             forget_missing_after: self.drives.forget_missing_after,
             offline_after: self.drives.offline_after,
             not_mounted_after: self.volumes.not_mounted_after,
+            smart_answer_valid: Policy::answer_valid(self.smart.interval),
             maintenance: self.drives.maintenance.clone(),
         }
     }

@@ -40,7 +40,10 @@ pub(crate) const FILES: &[(&str, &str)] = &[
 pub(crate) const DAEMON_EXIT: &[(u8, &str)] = &[
     (0, "stopped"),
     (1, "failed"),
-    (2, "wrong usage or configuration"),
+    (
+        2,
+        "wrong usage, also a --config that does not exist; with --check-config: the file is refused",
+    ),
 ];
 pub(crate) const SHIM_EXIT: &[(u8, &str)] = &[(0, "stopped"), (1, "failed"), (2, "wrong usage")];
 
@@ -324,7 +327,7 @@ pub(crate) fn configuration_page(example: &str) -> io::Result<Vec<u8>> {
     roff.text([roman("read at start, on SIGHUP and when it changes")]);
     roff.control("SH", ["EXIT STATUS"]);
     roff.text([roman(
-        "diskvitalsd exits with 2 if it is started with a configuration that is refused; diskvitalsd --check-config tries one.",
+        "diskvitalsd --check-config exits with 2 if the file is refused. A daemon that is started with such a file uses the defaults, and diskvitals status shows the line, until a good one is read.",
     )]);
     roff.control("SH", ["SEE ALSO"]);
     roff.text([roman("diskvitalsd(8), diskvitals(1), diskvitals-csi(8)")]);

@@ -71,7 +71,8 @@ pub struct Options {
     #[arg(long, value_name = "DURATION", default_value = "60", value_parser = parse_watchdog_timeout)]
     pub watchdog: WatchdogTimeout,
 
-    /// Print the settings that would be in force and exit; 2 if the configuration is refused
+    /// Print the settings that would be in force and exit; 2 if the configuration is refused or a
+    /// program that it names does not exist
     #[arg(long)]
     pub check_config: bool,
 

@@ -50,17 +50,10 @@ pub(crate) fn settings(config: &Config, options: &Options) -> Settings {
 }
 
 /// Applies the settings that a reload can change: static volumes, their roots, and the treatment of
-/// deleted bytes. The pool and the driver's name stay until the next start.
+/// deleted bytes. The pool and the driver's name stay until the next start, as `ReloadChannels` warns.
 pub(crate) fn reload(settings: &watch::Sender<Arc<Settings>>, config: &Config, options: &Options) {
     let before = settings.borrow().clone();
     let wanted = self::settings(config, options);
-    if (&wanted.directory, &wanted.volume_group, &wanted.driver)
-        != (&before.directory, &before.volume_group, &before.driver)
-    {
-        tracing::warn!(
-            "pool.directory, pool.volume_group and csi.driver_name take effect at the next start only"
-        );
-    }
     let (folder, group, driver) = (
         before.directory.clone(),
         before.volume_group.clone(),

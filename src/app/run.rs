@@ -15,7 +15,7 @@ use crate::app::options::{Options, WatchdogTimeout};
 use crate::app::settings::ReloadChannels;
 use crate::app::watchdog::Watchdog;
 use crate::app::{level, metrics, node, systemd};
-use crate::config::{self, Config};
+use crate::config::{self, Config, ConfigError};
 use crate::host::file_watch::FileWatch;
 use crate::host::heap;
 use crate::host::helper::Program;
@@ -90,6 +90,7 @@ pub(crate) enum RunError {
 pub(crate) async fn run(
     options: Options,
     config: Config,
+    refused: Option<ConfigError>,
     logging: &Logging,
     locked: Result<(), MemoryLockError>,
 ) -> Result<(), RunError> {
@@ -111,7 +112,10 @@ pub(crate) async fn run(
     let scrapes = metrics::bind(&options, &config).await?;
     let mut signals = Signals::new().map_err(RunError::Signal)?;
 
-    let channels = ReloadChannels::new(&config, &options);
+    let mut channels = ReloadChannels::new(&config, &options);
+    if let Some(error) = &refused {
+        channels.refuse_at_start(error);
+    }
     let facts = node::node_facts(&root, limitations);
     let store_config = store::StoreConfig {
         boot_id: facts.boot_id.clone(),
@@ -224,7 +228,7 @@ pub(crate) async fn run(
     tracing::info!(socket = %options.socket.display(), state = %options.state_dir.display(), version = env!("CARGO_PKG_VERSION"), "diskvitalsd started");
 
     let ended = tokio::select! {
-        ended = run_until_signal(&mut signals, &options, &channels, &owner_handles, logging) => ended,
+        ended = run_until_signal(&mut signals, &options, &mut channels, &owner_handles, logging) => ended,
         Some(ended) = tasks.join_next() => ended.map_err(RunError::TaskFailed).and_then(|ended: Result<Infallible, RunError>| ended.map(|never| match never {})),
         ended = &mut serving => ended.map_err(RunError::TaskFailed).and_then(|served| served.map_err(RunError::from)).and(Err(RunError::TaskEnded("api"))),
         ended = &mut owner_task => ended.map_err(RunError::TaskFailed).and(Err(RunError::TaskEnded("owner"))),
@@ -378,7 +382,7 @@ impl Signals {
 async fn run_until_signal(
     signals: &mut Signals,
     options: &Options,
-    channels: &ReloadChannels,
+    channels: &mut ReloadChannels,
     owner_handles: &OwnerHandles,
     logging: &Logging,
 ) -> Result<(), RunError> {
@@ -396,7 +400,7 @@ async fn run_until_signal(
 /// Applies all of the new configuration or nothing: a file with an error changes nothing.
 fn reload(
     options: &Options,
-    channels: &ReloadChannels,
+    channels: &mut ReloadChannels,
     owner_handles: &OwnerHandles,
     logging: &Logging,
 ) {
@@ -408,9 +412,6 @@ fn reload(
             let _ = owner_handles.requests.send(SourceRequest::All);
             tracing::info!("the configuration was reloaded");
         }
-        Err(error) => tracing::error!(
-            error = with_causes(&error),
-            "the new configuration is refused; the old one stays in force"
-        ),
+        Err(error) => channels.refuse(&error),
     }
 }

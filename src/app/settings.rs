@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::api::server::{AgentCallers, OrderSettings};
 use crate::app::options::Options;
 use crate::app::provisioning;
-use crate::config::{Config, SmartConfig};
+use crate::config::{Config, ConfigError, SmartConfig};
 use crate::model::ledger::RetentionLimits;
 use crate::model::path::HostPath;
 use crate::model::policy::smart::SmartOverride;
@@ -31,23 +31,71 @@ pub(crate) struct ReloadChannels {
     pub agent_callers: watch::Sender<AgentCallers>,
     pub orders: watch::Sender<OrderSettings>,
     pub volumes: watch::Sender<Arc<VolumesSettings>>,
+    at_start: StartSettings,
+    /// What is in force when a file is refused.
+    fallback: &'static str,
+}
+
+/// Settings that only a start reads, by their keys.
+type StartSettings = [(&'static str, String); 5];
+
+fn start_settings(config: &Config) -> StartSettings {
+    [
+        ("metrics.listen", config.metrics.listen.clone()),
+        ("probes.max_stuck", config.probes.max_stuck.to_string()),
+        ("csi.driver_name", config.csi.driver_name.clone()),
+        ("pool.directory", format!("{:?}", config.pool.directory)),
+        (
+            "pool.volume_group",
+            format!("{:?}", config.pool.volume_group),
+        ),
+    ]
 }
 
 impl ReloadChannels {
     pub(crate) fn new(config: &Config, options: &Options) -> ReloadChannels {
         ReloadChannels {
-            assessment: watch::Sender::new(assessment_settings(config, options)),
+            assessment: watch::Sender::new(assessment_settings(config, options, Vec::new())),
             sources: watch::Sender::new(source_settings(config, options)),
             notify: watch::Sender::new(notify_settings(config)),
             agent_callers: watch::Sender::new(agent_callers(config)),
             orders: watch::Sender::new(order_settings(config)),
             volumes: watch::Sender::new(Arc::new(provisioning::settings(config, options))),
+            at_start: start_settings(config),
+            fallback: "the settings before it stay in force",
         }
     }
 
-    pub(crate) fn update(&self, config: &Config, options: &Options) {
+    /// The file was refused at the start: the defaults, with which no storage is changed, are in
+    /// force.
+    pub(crate) fn refuse_at_start(&mut self, error: &ConfigError) {
+        self.fallback = "the defaults are in force";
+        self.refuse(error);
+    }
+
+    /// The file is refused: `status` says so until a good one is read.
+    pub(crate) fn refuse(&self, error: &ConfigError) {
+        let warning = format!(
+            "the configuration is refused, {}: {}",
+            self.fallback,
+            error.in_one_line()
+        );
+        tracing::error!(warning, "the configuration is refused");
+        self.assessment.send_modify(|settings| {
+            Arc::make_mut(settings).config_warnings = vec![warning];
+        });
+    }
+
+    pub(crate) fn update(&mut self, config: &Config, options: &Options) {
+        self.fallback = "the settings before it stay in force";
+        let now = start_settings(config);
+        let changed = self.at_start.iter().zip(&now);
+        let changed = changed.filter(|(started, now)| started != now);
+        let warnings = changed
+            .map(|((key, _), _)| format!("{key} has changed: restart diskvitalsd to apply it"))
+            .collect();
         self.assessment
-            .send_replace(assessment_settings(config, options));
+            .send_replace(assessment_settings(config, options, warnings));
         self.sources.send_replace(source_settings(config, options));
         self.notify.send_replace(notify_settings(config));
         self.agent_callers.send_replace(agent_callers(config));
@@ -71,7 +119,11 @@ fn order_settings(config: &Config) -> OrderSettings {
     }
 }
 
-fn assessment_settings(config: &Config, options: &Options) -> SharedAssessmentSettings {
+fn assessment_settings(
+    config: &Config,
+    options: &Options,
+    config_warnings: Vec<String>,
+) -> SharedAssessmentSettings {
     Arc::new(AssessmentSettings {
         policy: config.policy(),
         volumes: config.volume_settings(HostPath::from(options.kubelet_root.as_path())),
@@ -79,6 +131,7 @@ fn assessment_settings(config: &Config, options: &Options) -> SharedAssessmentSe
             max_age: config.history.keep,
             max_count: config.history.max_findings as usize,
         },
+        config_warnings,
     })
 }
 

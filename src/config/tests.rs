@@ -19,6 +19,59 @@ fn an_unknown_key_is_an_error_that_names_file_line_and_key() {
 }
 
 #[test]
+fn a_refused_file_is_one_line_with_the_line_of_the_file() {
+    let refused = |text: &str| {
+        let error = parse(Path::new("/etc/x.toml"), text).expect_err("refused");
+        let line = error.in_one_line();
+        assert!(!line.contains('\n'), "{line}");
+        line
+    };
+    assert!(
+        refused("[drives]\nadmitt = []\n").starts_with("/etc/x.toml:2: unknown field `admitt`")
+    );
+    assert!(refused("[drives]\n\nadmit = [\n").starts_with("/etc/x.toml:"));
+    assert!(refused("[probes]\n\ninterval = \"soon\"\n").starts_with("/etc/x.toml:3: "));
+    assert_eq!(
+        refused("[log]\n[smart]\n\ntimeout = \"3601s\"\n"),
+        "/etc/x.toml:4: smart.timeout: 3601s is too long: at most 3600s"
+    );
+    assert!(
+        refused("[space]\nraise_percent = 10\nclear_percent = 5\n")
+            .starts_with("/etc/x.toml:3: space.clear_percent")
+    );
+}
+
+#[test]
+fn a_program_that_the_file_sets_must_exist_and_a_default_need_not() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("x.toml");
+    let checked = |text: &str| {
+        std::fs::write(&path, text).expect("written");
+        let config = parse(&path, text).expect("good");
+        check_programs(&path, &config, |_, program| program == Path::new("/there"))
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(checked(""), Ok(()), "no smartctl by default");
+    assert_eq!(checked("[smart]\ncommand = \"/there\"\n"), Ok(()));
+    let keys = [
+        (
+            "smart.command",
+            "[smart]\ncommand = \"/usr/sbin/smartctl\"\n",
+        ),
+        ("checks.tools.btrfs", "[checks.tools]\nbtrfs = \"/x\"\n"),
+        ("checks.tools.lvm", "[checks]\ntools.lvm = \"/x\"\n"),
+        ("notify.exec", "[notify]\nexec = \"/x\"\n"),
+    ];
+    for (key, text) in keys {
+        let error = checked(text).expect_err(key);
+        assert!(
+            error.starts_with(&format!("{}:2: {key}: there is no program", path.display())),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn durations_are_written_as_people_write_them() {
     let config = parse(
         Path::new("x"),

@@ -12,6 +12,8 @@ pub struct AssessmentSettings {
     pub volumes: VolumeSettings,
     /// Limits on stored history.
     pub history: RetentionLimits,
+    /// What is wrong with the configuration file; shown until it is mended.
+    pub config_warnings: Vec<String>,
 }
 
 pub type SharedAssessmentSettings = Arc<AssessmentSettings>;

@@ -7,6 +7,7 @@
 
 mod api;
 mod architecture;
+mod config;
 mod counters;
 mod crds;
 mod csi;

@@ -1,0 +1,136 @@
+//! The configuration file of a running daemon: refused, mended, and programs that do not exist.
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use crate::process::{Daemon, TIMEOUT};
+
+#[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
+fn status(daemon: &Daemon) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_diskvitals"))
+        .arg("--socket")
+        .arg(daemon.dir.path().join("d.sock"))
+        .arg("status")
+        .output()
+        .expect("starts");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[allow(clippy::disallowed_methods)] // Nothing announces it; the next question is asked a little later.
+fn status_until(daemon: &Daemon, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        let text = status(daemon);
+        if is_so(&text) {
+            return text;
+        }
+        assert!(Instant::now() < end, "not so: {what}\n{text}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn start(config: &str) -> Daemon {
+    let host = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/nvme-laptop");
+    let mut daemon = Daemon::start(std::path::Path::new(host), config, None);
+    let mut log = daemon.log.take().expect("a log");
+    std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+    daemon
+}
+
+fn write(daemon: &Daemon, config: &str) {
+    std::fs::write(daemon.dir.path().join("config.toml"), config).expect("written");
+    daemon.signal(nix::sys::signal::Signal::SIGHUP);
+}
+
+fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_refused_reload_is_a_warning_with_its_line_until_a_good_file_is_read() {
+    let daemon = start("[probes]\ninterval = \"60s\"\n");
+    let good = status_until(&daemon, "it answers", |text| text.contains("diskvitalsd"));
+    assert!(!good.contains("configuration"), "{good}");
+    write(
+        &daemon,
+        "[probes]\ninterval = \"60s\"\nintervall = \"60s\"\n",
+    );
+    let refused = status_until(&daemon, "it warns", |text| text.contains("warning"));
+    let refused = unwrapped(&refused);
+    assert!(
+        refused.contains("the configuration is refused, the settings before it stay in force: ")
+            && refused.contains("config.toml:3: unknown field `intervall`"),
+        "{refused}"
+    );
+    write(&daemon, "[probes]\ninterval = \"60s\"\n");
+    status_until(&daemon, "the warning has gone", |text| {
+        text.contains("diskvitalsd") && !text.contains("refused")
+    });
+    write(&daemon, "[probes]\nmax_stuck = 64\n");
+    let later = status_until(&daemon, "a restart is due", |text| text.contains("restart"));
+    assert!(
+        unwrapped(&later).contains("probes.max_stuck has changed: restart diskvitalsd"),
+        "{later}"
+    );
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_starts_with_a_refused_file_and_says_so() {
+    let daemon = start("[smart]\ntimeout = \"0s\"\n");
+    let text = status_until(&daemon, "it warns", |text| text.contains("warning"));
+    let text = unwrapped(&text);
+    assert!(
+        text.contains("the configuration is refused, the defaults are in force: ")
+            && text.contains("config.toml:2: smart.timeout: 0s is too short"),
+        "{text}"
+    );
+    write(&daemon, "[smart]\ntimeout = \"30s\"\n");
+    status_until(&daemon, "the warning has gone", |text| {
+        text.contains("diskvitalsd") && !text.contains("refused")
+    });
+    daemon.stop();
+}
+
+#[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
+fn checked(config: &str) -> (Option<i32>, String, String) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("x.toml");
+    std::fs::write(&path, config).expect("written");
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+        .arg("--check-config")
+        .arg("--config")
+        .arg(&path)
+        .output()
+        .expect("starts");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn check_config_refuses_a_program_that_does_not_exist_and_the_daemon_starts_without_it() {
+    let config = "[smart]\ncommand = \"/nonexistent/smartctl\"\n";
+    let (code, _, error) = checked(config);
+    assert_eq!(code, Some(2), "{error}");
+    assert!(
+        error.contains("x.toml:2: smart.command: there is no program `/nonexistent/smartctl`"),
+        "{error}"
+    );
+    let (code, out, _) = checked("[smart]\ninterval = \"30min\"\n");
+    assert_eq!(code, Some(0), "a missing default is a warning at most");
+    assert!(out.contains("command = \"/usr/sbin/smartctl\""), "{out}");
+
+    let daemon = start(config);
+    let text = status_until(&daemon, "smartctl is missing", |text| {
+        text.contains("/nonexistent/smartctl does not exist")
+    });
+    assert!(
+        text.contains("UNKNOWN") && !text.contains("nothing wrong") && !text.contains("GOOD  "),
+        "{text}"
+    );
+    daemon.stop();
+}
