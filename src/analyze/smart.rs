@@ -147,7 +147,7 @@ pub(crate) fn smart_from(
             format!("the drive was asleep ({mode}) and was not woken"),
             None,
         ),
-        SmartResponse::NotApplicable { why, hint } => (ResponseKind::NotApplicable, why, hint),
+        SmartResponse::NotApplicable { why, hint, .. } => (ResponseKind::NotApplicable, why, hint),
         SmartResponse::Failed { why } | SmartResponse::TimedOut { why } => {
             (ResponseKind::Failed, why, None)
         }

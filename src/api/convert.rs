@@ -24,7 +24,7 @@ use crate::model::kernel_log::event::Line;
 use crate::model::label;
 use crate::model::node_failure::{self, NodeFailure, NodeFailures};
 use crate::model::snapshot::{Drive, Presence, Snapshot, StoreStatus, Volume, VolumeUsage};
-use crate::model::source_update::SourceStatus;
+use crate::model::source_update::{Source, SourceStatus};
 use crate::model::volume::{
     CsiStatus, ExpectedMount, MountRole, OperationalStatus, PodUse, UsageStatus, VolumeMount,
 };
@@ -178,11 +178,33 @@ pub(crate) fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         health: health(drive.health),
         health_unknown_why: drive.health_unknown_why.clone(),
         health_unknown_cause: unknown_cause(drive.health_unknown_cause),
+        health_basis: health_basis(snapshot, drive).to_owned(),
         findings: findings(snapshot, &drive.findings),
         maintenance: drive.maintenance,
         volume_ids: strings(&drive.volumes),
         errors: error_tallies(drive.errors.as_deref()),
         smart: drive.smart.as_deref().map(smart::of_drive),
+    }
+}
+
+/// What a drive without SMART data is judged by.
+fn health_basis(snapshot: &Snapshot, drive: &Drive) -> &'static str {
+    let has_answered = drive
+        .smart
+        .as_ref()
+        .is_some_and(|smart| smart.history.last.is_some());
+    if drive.health != Health::Good || has_answered || drive.presence != Presence::Present {
+        return "";
+    }
+    let log = snapshot.node.sources.get(&Source::KernelLog);
+    match log.map(|(status, _)| status) {
+        Some(SourceStatus::Active(_) | SourceStatus::Limited(_)) if drive.errors.is_none() => {
+            "no SMART; kernel log clean"
+        }
+        Some(SourceStatus::Active(_) | SourceStatus::Limited(_)) => {
+            "no SMART; old errors in the kernel log"
+        }
+        _ => "no SMART; no kernel log",
     }
 }
 
@@ -426,7 +448,7 @@ pub(crate) fn health(health: Health) -> i32 {
 fn unknown_cause(cause: Option<UnknownCause>) -> i32 {
     match cause {
         None => wire::UnknownCause::Unspecified,
-        Some(UnknownCause::Failed) => wire::UnknownCause::Failed,
+        Some(UnknownCause::Failed | UnknownCause::NoSmart) => wire::UnknownCause::Failed,
         Some(UnknownCause::Pending) => wire::UnknownCause::Pending,
         Some(UnknownCause::Asleep) => wire::UnknownCause::Asleep,
     }
@@ -438,6 +460,7 @@ pub(crate) fn subject(snapshot: &Snapshot, subject: &Subject) -> wire::Subject {
         Subject::Drive(id) => (wire::SubjectKind::Drive, id.to_string()),
         Subject::Volume(id) => (wire::SubjectKind::Volume, id.to_string()),
         Subject::Device(name) => (wire::SubjectKind::Device, name.clone()),
+        Subject::Source(source) => (wire::SubjectKind::Source, source.name().to_owned()),
     };
     wire::Subject {
         kind: kind.into(),

@@ -115,6 +115,7 @@ impl RelatedObjects {
                         around.add_dependents(snapshot, &device.name);
                     }
                 }
+                Subject::Source(_) => {}
                 Subject::Device(name) => {
                     around.add_underlying(snapshot, name);
                     around.add_dependents(snapshot, name);
@@ -176,6 +177,7 @@ fn findings(
         Subject::Drive(id) => around.drives.contains(id),
         Subject::Volume(id) => around.volumes.contains(id),
         Subject::Device(name) => around.devices.contains(name),
+        Subject::Source(_) => subjects.contains(&finding.subject),
     };
     let mut active: Vec<_> = snapshot.findings.values().filter(concerns).collect();
     active.sort_by_cached_key(|finding| rank(snapshot, finding).lowest_first());

@@ -19,6 +19,7 @@ use crate::model::path::HostPath;
 use crate::model::policy::Exclusion;
 use crate::model::similar::did_you_mean;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
+use crate::model::source_update::Source;
 
 /// Before the path of any file or folder, without links: the mount that holds it is meant.
 const PATH: &str = "path:";
@@ -146,6 +147,7 @@ pub(crate) fn resolve_drive<'a>(
         match subject {
             Subject::Drive(id) => drop(found.insert(id)),
             Subject::Device(name) => found.extend(underlying_drives(snapshot, &name)),
+            Subject::Source(_) => {}
             Subject::Volume(id) => {
                 let volume = snapshot.volumes.get(&id).into_iter();
                 found.extend(volume.flat_map(|volume| volume.facts.drive_ids.iter().cloned()));
@@ -170,6 +172,7 @@ pub(crate) fn resolve_volume<'a>(
         match subject {
             Subject::Volume(id) => drop(found.insert(id)),
             Subject::Device(name) => found.extend(volumes_on_device(snapshot, &name)),
+            Subject::Source(_) => {}
             Subject::Drive(id) => {
                 let drive = snapshot.drives.get(&id).into_iter();
                 found.extend(drive.flat_map(|drive| drive.volumes.iter().cloned()));
@@ -286,6 +289,9 @@ fn find_by_id(snapshot: &Snapshot, query: &str) -> Option<Subject> {
         .or_else(|| cleared.find(|finding| finding.id.as_str() == query))
     {
         return Some(finding.subject.clone());
+    }
+    if let Some(name) = query.strip_prefix("source:") {
+        return Source::from_name(name).map(Subject::Source);
     }
     let name = query.strip_prefix("dev:")?;
     snapshot
@@ -485,6 +491,14 @@ fn describe(snapshot: &Snapshot, subject: &Subject) -> String {
             None => format!("volume {id}"),
         },
         Subject::Device(name) => format!("device {name}"),
+<<<<<<< HEAD
+=======
+        Subject::Source(source) => format!("source {}", source.name()),
+    };
+    ResolveError::Ambiguous {
+        query: echo(query),
+        candidates: subjects.iter().map(describe).collect(),
+>>>>>>> 715f7171 (assess: without an answer to smartctl a drive with SMART is unknown)
     }
 }
 

@@ -20,6 +20,7 @@ mod raid_member;
 mod read_only;
 mod reason_rules;
 mod smart;
+mod sources;
 mod space;
 mod stalls;
 mod text;
@@ -35,16 +36,18 @@ use crate::model::finding::{Evidence, Judgement, Severity, Status, Subject, Verd
 use crate::model::ids::DriveId;
 use crate::model::policy::Policy;
 use crate::model::reason::Reason;
+use crate::model::source_update::Source;
 
 pub(crate) use checks::signals;
 pub(crate) use drive::shares_controller;
 pub(crate) use health::{health, health_unknown, is_first_look_outstanding};
+pub(crate) use sources::shown as shown_source;
 pub(crate) use text::{MAX_MESSAGE, format_bytes, percent, truncate};
 
 /// The severity of each active finding.
 pub(crate) type ActiveFindings = BTreeMap<(Subject, Reason), Severity>;
 
-/// Judges everything, in this order: drives, volumes, devices, removed subjects; each by id.
+/// Judges everything, in this order: drives, volumes, devices, removed subjects, sources; each by id.
 pub(crate) fn assess(
     facts: &Facts,
     active: &ActiveFindings,
@@ -71,6 +74,7 @@ pub(crate) fn assess(
     }
     evaluator.evaluate_devices();
     evaluator.evaluate_unclaimed_devices();
+    evaluator.evaluate_sources();
     evaluator.judgements
 }
 
@@ -338,6 +342,14 @@ impl Evaluator<'_> {
             }
             let verdict = corruption(self, name);
             self.push(&subject, Reason::FilesystemCorrupted, verdict);
+        }
+    }
+
+    fn evaluate_sources(&mut self) {
+        for source in Source::ALL {
+            let verdict = sources::incomplete(self.facts, source, self.context.now);
+            let subject = Subject::Source(source);
+            self.push(&subject, Reason::MonitoringIncomplete, verdict);
         }
     }
 

@@ -26,6 +26,7 @@ use crate::model::ids::{CauseId, DriveId, FindingId, VolumeId};
 use crate::model::label;
 use crate::model::reason::Reason;
 use crate::model::snapshot::{Drive, Snapshot, Volume};
+use crate::model::source_update::Source;
 
 /// States of md and dm devices by kernel name.
 pub(crate) type Layers = BTreeMap<String, LayerFacts>;
@@ -40,6 +41,8 @@ pub enum CauseKind {
     Device,
     /// A filesystem or a CSI volume.
     Mount,
+    /// What the daemon cannot read.
+    Source,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,6 +160,7 @@ enum Origin {
     Pool(String),
     Device(String),
     Volume(VolumeId),
+    Source(Source),
 }
 
 #[derive(Default)]
@@ -209,6 +213,7 @@ impl<'a> Grouping<'a> {
         let id = match &finding.subject {
             Subject::Drive(id) => return (vec![Origin::Drive(id.clone())], false),
             Subject::Device(name) => return (vec![self.device_origin(name)], false),
+            Subject::Source(source) => return (vec![Origin::Source(*source)], false),
             Subject::Volume(id) => id,
         };
         let Some(volume) = self.snapshot.volumes.get(id) else {

@@ -16,6 +16,7 @@ pub(crate) mod probes;
 pub(crate) mod raid_controllers;
 pub(crate) mod readings;
 pub mod smart;
+pub(crate) mod sources;
 mod space;
 pub(crate) mod superblocks;
 pub(crate) mod volumes;
@@ -39,6 +40,7 @@ use crate::model::facts::latest::Latest;
 use crate::model::facts::probes::{ProbedMount, Probes};
 use crate::model::facts::raid_controllers::RaidControllers;
 use crate::model::facts::smart::SmartReadings;
+use crate::model::facts::sources::SourceStates;
 use crate::model::facts::space::SpaceHistories;
 use crate::model::facts::superblocks::Superblocks;
 use crate::model::failure_domain;
@@ -87,6 +89,7 @@ pub(crate) struct Facts {
     pub kernel: KernelFacts,
     /// The kernel's error counters. Kept in the store.
     pub counters: Counters,
+    pub(crate) sources: SourceStates,
     /// SMART readings and their history. Kept in the store.
     pub smart: SmartReadings,
     pub raid_controllers: RaidControllers,
@@ -378,6 +381,7 @@ impl Facts {
         match subject {
             Subject::Drive(id) => !self.drives.contains_key(id),
             Subject::Device(name) => !inventory.devices.contains_key(name),
+            Subject::Source(_) => false,
             Subject::Volume(id) => {
                 self.mounts.value().is_some()
                     && self.kubelet.error().is_none()

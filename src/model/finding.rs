@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::reason::Reason;
+use crate::model::source_update::Source;
 
 /// The subject of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -16,15 +17,18 @@ pub enum Subject {
     /// A block device above the drives that carries no volume itself (an md array under LVM, a thin
     /// pool). Kernel name.
     Device(String),
+    /// What the daemon reads: it cannot judge the node without it.
+    Source(Source),
 }
 
 impl std::fmt::Display for Subject {
-    /// Unique over the kinds: drive and volume ids cannot start with `dev:`.
+    /// Unique over the kinds: drive and volume ids cannot start with `dev:` or `source:`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Subject::Drive(id) => write!(f, "{id}"),
             Subject::Volume(id) => write!(f, "{id}"),
             Subject::Device(name) => write!(f, "dev:{name}"),
+            Subject::Source(source) => write!(f, "source:{}", source.name()),
         }
     }
 }
@@ -238,12 +242,22 @@ pub enum UnknownCause {
     Pending,
     /// The drive has been in standby since it is known, and is not woken. Does not count.
     Asleep,
+    /// SMART says nothing about the drive now: there is no smartctl, the last answer is too old, or
+    /// what lies between passes no commands on. The volumes on it are judged by their own evidence.
+    NoSmart,
 }
 
 impl UnknownHealth {
     pub(crate) fn failed(why: impl Into<String>) -> UnknownHealth {
         UnknownHealth {
             cause: UnknownCause::Failed,
+            why: why.into(),
+        }
+    }
+
+    pub(crate) fn no_smart(why: impl Into<String>) -> UnknownHealth {
+        UnknownHealth {
+            cause: UnknownCause::NoSmart,
             why: why.into(),
         }
     }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::assess::{ActiveFindings, assess};
+use crate::model::assess::{self, ActiveFindings, assess};
 use crate::model::block::{BlockDevice, DiskStat, Inventory, Layer, LayerState};
 use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use crate::model::facts::{Facts, StoredVolume, Urgency};
-use crate::model::finding::{FindingDetails, Judgement, Severity, Subject, Verdict};
+use crate::model::finding::{FindingDetails, Judgement, Severity, Subject, UnknownHealth, Verdict};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel_log::event::{
     Blame, Class, DeviceName, Event, Line, LineOrigin, Operation,
@@ -455,4 +455,9 @@ pub(crate) fn event(class: Class, device: &str, time: Timestamp, sectors: &[u64]
         first: said.clone(),
         last: said,
     }
+}
+
+/// Why the health is unknown, by the default limits; an answer of a drive is as old as it is then.
+pub(crate) fn unknown_at(seconds: i64, facts: &Facts, subject: &Subject) -> Option<UnknownHealth> {
+    assess::health_unknown(facts, subject, &Policy::default(), at(seconds))
 }

@@ -54,11 +54,13 @@ pub(crate) fn subject(snapshot: &Snapshot, of: &Subject) -> String {
             volumes.map(|it| volume(&snapshot.inventory, &it.facts))
         }
         Subject::Device(name) => Some(device(&snapshot.inventory, name)),
+        Subject::Source(source) => Some(source.label().to_owned()),
     };
     known.unwrap_or_else(|| match of {
         Subject::Drive(id) => id.to_string(),
         Subject::Volume(id) => id.to_string(),
         Subject::Device(name) => name.clone(),
+        Subject::Source(source) => source.name().to_owned(),
     })
 }
 

@@ -15,6 +15,10 @@ use crate::model::policy::checks::CheckPolicy;
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::policy::space::SpacePolicy;
 
+/// How long a drive's answer to smartctl counts at least: a daemon that was stopped overnight knows
+/// its drives at once.
+const MIN_ANSWER_VALID: Duration = Duration::from_secs(24 * 3600);
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
@@ -40,8 +44,18 @@ pub struct Policy {
     /// seconds.
     #[serde(with = "seconds")]
     pub not_mounted_after: Duration,
+    /// A drive's answer to smartctl counts for this long while the drive is awake.
+    #[serde(with = "seconds")]
+    pub smart_answer_valid: Duration,
     /// Kernel names or ids of drives under maintenance: their findings are shown and do not count.
     pub maintenance: Vec<String>,
+}
+
+impl Policy {
+    /// A day, or three intervals between queries if that is longer.
+    pub(crate) fn answer_valid(interval: Duration) -> Duration {
+        MIN_ANSWER_VALID.max(interval.saturating_mul(3))
+    }
 }
 
 impl Default for Policy {
@@ -56,6 +70,7 @@ impl Default for Policy {
             forget_missing_after: Duration::from_secs(30 * 24 * 3600),
             offline_after: Duration::from_secs(60),
             not_mounted_after: Duration::from_secs(120),
+            smart_answer_valid: MIN_ANSWER_VALID,
             maintenance: Vec::new(),
         }
     }

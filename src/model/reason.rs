@@ -15,6 +15,8 @@ pub enum ReasonScope {
     Volume,
     /// Drives and volumes.
     Both,
+    /// What the daemon reads.
+    Source,
 }
 
 macro_rules! reasons {
@@ -248,6 +250,11 @@ reasons! {
         "Accessible over the remaining paths; inaccessible when there is none (BAD).",
         "Check the failed path's adapter, cable and switch port.",
         "all paths of the device are active";
+    MonitoringIncomplete, Source, [Suspect],
+        "Something that the daemon judges this node by has not been readable, or only in part, for ten minutes.",
+        "Not affected. A failure that only this source shows is not noticed.",
+        "Do what the message says: install the missing program, or give the daemon the permission that it lacks. Until then nothing that depends on it is known to be well.",
+        "it can be read completely, or nothing on the node depends on it any longer";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

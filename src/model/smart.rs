@@ -35,7 +35,12 @@ pub enum SmartResponse {
     /// The device has no SMART, which is not a fault: a virtual disk, a RAID volume, a bridge that
     /// passes no commands on, or SMART is switched off. `why`: a sentence for people. `hint`: what
     /// an admin can do, if anything.
-    NotApplicable { why: String, hint: Option<String> },
+    NotApplicable {
+        why: String,
+        hint: Option<String>,
+        /// The drive itself says that it has no SMART data; false: smartctl could not ask it.
+        said_so: bool,
+    },
     /// The query failed. This is neither good nor bad.
     Failed { why: String },
     /// The drive did not respond in time, and smartctl was killed. The drive, or the path to it,

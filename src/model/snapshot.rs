@@ -208,6 +208,12 @@ impl Drive {
     pub(crate) fn is_adversely_unknown(&self) -> bool {
         self.health == Health::Unknown && self.health_unknown_cause != Some(UnknownCause::Asleep)
     }
+
+    /// Whether it is unknown that the drive serves its volumes. A drive without SMART data serves
+    /// them: without smartctl, no call about volumes may fail.
+    pub(crate) fn may_hold_back(&self) -> bool {
+        self.is_adversely_unknown() && self.health_unknown_cause != Some(UnknownCause::NoSmart)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

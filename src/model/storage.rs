@@ -179,7 +179,7 @@ fn faults(
     if let Some(why) = incomplete_cause(snapshot) {
         return Err(StorageUnknown(why));
     }
-    match drives.iter().find(|drive| drive.is_adversely_unknown()) {
+    match drives.iter().find(|drive| drive.may_hold_back()) {
         Some(drive) => {
             let (name, why) = (name(drive), &drive.health_unknown_why);
             Err(StorageUnknown(format!(
@@ -312,7 +312,7 @@ fn unknown_health_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     let drive = snapshot
         .drives
         .get(id)
-        .filter(|drive| drive.is_adversely_unknown())?;
+        .filter(|drive| drive.may_hold_back())?;
     Some(format!(
         "how drive {} is, is not known: {}",
         name(drive),

@@ -27,9 +27,9 @@ pub(crate) struct NodeState {
     pub causes: Vec<ObservedCause>,
     /// Cleared findings that would have been announced, by id.
     pub cleared: BTreeMap<String, ClearedFinding>,
-    /// Drives and volumes that are known to be well.
+    /// Drives, volumes and sources that are known to be well.
     pub good: BTreeSet<String>,
-    /// All drives and volumes.
+    /// All drives, volumes and sources.
     pub subjects: BTreeSet<String>,
     pub counts: NodeCounts,
 }
@@ -164,6 +164,13 @@ impl NodeState {
                 state.counts.near_end_of_life.push(clean(name.trim()));
             }
         }
+        for source in &answers.node.sources {
+            use wire::source_state::State;
+            state.subjects.insert(source.name.clone());
+            if matches!(source.state(), State::Active | State::Absent) {
+                state.good.insert(source.name.clone());
+            }
+        }
         for volume in &answers.volumes {
             state.counts.volumes.add(volume.health(), false, false);
             state.subjects.insert(volume.id.clone());
@@ -206,6 +213,7 @@ fn observed_cause(cause: &wire::Cause, findings: &BTreeMap<&str, &wire::Finding>
         Kind::Array => "array",
         Kind::Pool => "pool",
         Kind::Mount => "mount",
+        Kind::Source => "source",
         Kind::Device | Kind::Unspecified => "device",
     };
     let members = || cause.findings.iter().chain(&cause.consequences);

@@ -132,6 +132,7 @@ fn finding(finding: &Finding) -> Value {
         Subject::Drive(id) => ("SUBJECT_KIND_DRIVE", id.to_string()),
         Subject::Volume(id) => ("SUBJECT_KIND_VOLUME", id.to_string()),
         Subject::Device(name) => ("SUBJECT_KIND_DEVICE", name.clone()),
+        Subject::Source(source) => ("SUBJECT_KIND_SOURCE", source.name().to_owned()),
     };
     let record = |evidence: &Evidence| json!({"source": evidence.source, "time": wall_text(evidence.time), "text": evidence.text});
     let mut message = json!({

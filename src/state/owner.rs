@@ -457,7 +457,7 @@ impl Owner {
             facts: &self.facts,
             ledger: &self.ledger,
             policy: &rules.policy,
-            node: self.node_state(now),
+            node: self.node_state(&rules.config_warnings, now),
             settled,
             now,
         };
@@ -489,7 +489,7 @@ impl Owner {
         self.published_at = Instant::now();
     }
 
-    fn node_state(&self, now: Timestamp) -> NodeState {
+    fn node_state(&self, config_warnings: &[String], now: Timestamp) -> NodeState {
         let stuck = self.facts.stuck();
         let inventory = self
             .facts
@@ -502,7 +502,14 @@ impl Owner {
             .value()
             .map_or(&[][..], |kubelet| &kubelet.warnings);
         NodeState {
-            sources: self.sources.clone(),
+            sources: self
+                .sources
+                .iter()
+                .map(|(source, (status, since))| {
+                    let shown = assess::shown_source(&self.facts, *source, status);
+                    (*source, (shown, *since))
+                })
+                .collect(),
             store: self.store_sync.status.clone(),
             stuck_probes: stuck
                 .values()
@@ -511,8 +518,9 @@ impl Owner {
             timings: self.facts.timings.clone(),
             kernel_log_lost: self.facts.kernel.lost_records(),
             health: None,
-            warnings: inventory
+            warnings: config_warnings
                 .iter()
+                .chain(inventory)
                 .chain(kubelet)
                 .cloned()
                 .chain({
@@ -541,7 +549,7 @@ fn smart_targets(facts: &Facts, ledger: &Ledger) -> Vec<SmartTarget> {
         .filter(|finding| finding.severity > Severity::Info)
         .filter_map(|finding| match &finding.subject {
             Subject::Drive(id) => Some(id),
-            Subject::Volume(_) | Subject::Device(_) => None,
+            Subject::Volume(_) | Subject::Device(_) | Subject::Source(_) => None,
         })
         .collect();
     facts.smart_targets(&|drive| suspect.contains(drive))

@@ -172,6 +172,7 @@ fn reasons() -> String {
         ("Of drives", ReasonScope::Drive),
         ("Of drives and volumes", ReasonScope::Both),
         ("Of volumes", ReasonScope::Volume),
+        ("Of the node", ReasonScope::Source),
     ] {
         text.push_str(&format!("\n### {title}\n\n| Reason | It means | The data | To do | It is over when |\n|---|---|---|---|---|\n"));
         for reason in Reason::ALL.iter().filter(|reason| reason.scope() == about) {

@@ -27,6 +27,7 @@ pub(crate) fn cause(snapshot: &Snapshot, cause: &Cause) -> wire::Cause {
             CauseKind::Pool => Kind::Pool,
             CauseKind::Device => Kind::Device,
             CauseKind::Mount => Kind::Mount,
+            CauseKind::Source => Kind::Source,
         }
         .into(),
         subject: Some(subject(snapshot, &cause.subject)),

@@ -15,6 +15,7 @@ fn reason_text(reason: Reason) -> wire::ReasonText {
         ReasonScope::Drive => "drive",
         ReasonScope::Volume => "volume",
         ReasonScope::Both => "drive, volume",
+        ReasonScope::Source => "source",
     };
     let levels = reason.levels().iter();
     wire::ReasonText {

@@ -132,7 +132,7 @@ fn state(smart: &SmartFacts) -> (wire::smart::State, String) {
         Some(SmartOutcome::Failed { why } | SmartOutcome::TimedOut { why }) => {
             (State::Failed, why.clone())
         }
-        Some(SmartOutcome::NotApplicable { why, hint }) => {
+        Some(SmartOutcome::NotApplicable { why, hint, .. }) => {
             let hint = hint.iter().map(|hint| format!("; {hint}"));
             (
                 State::NotApplicable,

@@ -235,6 +235,11 @@ pub(crate) fn refresh_targets(
                     .map(|drive| drive.volumes.clone())
                     .unwrap_or_default()
             }
+            // Everything that it reads.
+            Subject::Source(_) => {
+                targets.push(RefreshTarget::All);
+                Vec::new()
+            }
             Subject::Device(name) => {
                 targets.push(RefreshTarget::Inventory);
                 crate::api::resolve::volumes_on_device(snapshot, name)

@@ -177,7 +177,7 @@ fn check_target(snapshot: &Snapshot, query: &str) -> Result<RequestedTarget, Sta
         .iter()
         .filter_map(|subject| match subject {
             Subject::Volume(id) => Some(id),
-            Subject::Drive(_) | Subject::Device(_) => None,
+            Subject::Drive(_) | Subject::Device(_) | Subject::Source(_) => None,
         })
         .collect();
     match (volumes.as_slice(), subjects.as_slice()) {

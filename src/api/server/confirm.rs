@@ -171,11 +171,11 @@ fn answer(
 fn confirmed(snapshot: &Snapshot, finding: &Finding) -> wire::ConfirmedFinding {
     let facts = match &finding.subject {
         Subject::Volume(id) => snapshot.volumes.get(id).map(|volume| &volume.facts),
-        Subject::Drive(_) | Subject::Device(_) => None,
+        Subject::Drive(_) | Subject::Device(_) | Subject::Source(_) => None,
     };
     let drive = match &finding.subject {
         Subject::Drive(id) => Some(id),
-        Subject::Volume(_) | Subject::Device(_) => {
+        Subject::Volume(_) | Subject::Device(_) | Subject::Source(_) => {
             facts.and_then(|facts| match facts.drive_ids.as_slice() {
                 [only] => Some(only),
                 _ => None,

@@ -70,9 +70,8 @@ pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
         };
         text.push_str(&format!("\n{}\n", screen.paint(tone, line)));
         for (why, names) in unknown_by_reason(&explanation.drives, &explanation.volumes) {
-            let names = escape_control(&names.join(", "));
             text.push_str(&wrapped(
-                &format!("{names}: {}", screen.local_times(&why)),
+                &format!("{}: {}", names.join(", "), screen.local_times(&why)),
                 "    ",
                 screen,
             ));

@@ -44,6 +44,11 @@ pub(crate) enum Subject {
     Drive(String),
     Volume(String),
     Device(String),
+    /// What the daemon reads.
+    Source {
+        id: String,
+        label: String,
+    },
 }
 
 /// A finding of the daemon, or a volume's state without a finding.
@@ -304,6 +309,7 @@ impl NodeSnapshot {
             Subject::Drive(id) => self.drives.get(id).map_or(id, |drive| &drive.name),
             Subject::Volume(id) => self.volumes.get(id).map_or(id, |volume| &volume.name),
             Subject::Device(name) => name,
+            Subject::Source { label, .. } => label,
         }
     }
 
@@ -345,7 +351,7 @@ impl Issue {
     pub(crate) fn text(&self) -> &str {
         match &self.subject {
             Subject::Drive(id) => without_drive_name(&self.message, id),
-            Subject::Volume(_) | Subject::Device(_) => &self.message,
+            Subject::Volume(_) | Subject::Device(_) | Subject::Source { .. } => &self.message,
         }
     }
 
@@ -359,6 +365,10 @@ impl Issue {
         let subject = match wire_subject.kind() {
             wire::SubjectKind::Drive => Subject::Drive(wire_subject.id),
             wire::SubjectKind::Volume => Subject::Volume(wire_subject.id),
+            wire::SubjectKind::Source => Subject::Source {
+                id: wire_subject.id,
+                label: wire_subject.name,
+            },
             // Unspecified may be a kind of a newer daemon.
             wire::SubjectKind::Device | wire::SubjectKind::Unspecified => {
                 Subject::Device(wire_subject.id)
@@ -507,7 +517,7 @@ fn covered_volumes(cause: &wire::Cause) -> Vec<(String, bool)> {
     use wire::cause::Kind;
     match cause.kind() {
         Kind::Drive | Kind::Array | Kind::Device => {}
-        Kind::Pool | Kind::Mount | Kind::Unspecified => return Vec::new(),
+        Kind::Pool | Kind::Mount | Kind::Source | Kind::Unspecified => return Vec::new(),
     }
     let hits = cause.hits.iter().filter(|hit| !hit.volume_id.is_empty());
     let mut volumes: Vec<_> = hits

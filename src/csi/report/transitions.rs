@@ -237,7 +237,7 @@ fn resolution(
             }
         }),
         // The health of a device is unknown.
-        Subject::Device(_) => None,
+        Subject::Device(_) | Subject::Source { .. } => None,
     };
     match is_cleared {
         None => IssueResolution::Accounted,
@@ -514,7 +514,7 @@ impl TransitionDetector<'_> {
                 let before = self.before.and_then(has_claim).unwrap_or_default();
                 has_claim(self.after).is_some_and(|now| now || !before)
             }
-            Subject::Device(_) => true,
+            Subject::Device(_) | Subject::Source { .. } => true,
         };
         match self.before {
             Some(before) if !known => before.display_name(subject),

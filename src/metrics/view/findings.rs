@@ -77,6 +77,7 @@ fn subject_kind(subject: &Subject) -> &'static str {
         Subject::Drive(_) => "drive",
         Subject::Volume(_) => "volume",
         Subject::Device(_) => "device",
+        Subject::Source(_) => "source",
     }
 }
 

@@ -1,10 +1,13 @@
 //! Health of drives and volumes: the worst finding, or unknown.
 
+use jiff::Timestamp;
+
 use crate::model::assess::mounted::is_volume_error;
 use crate::model::assess::smart::{self, Answer};
 use crate::model::facts::{Facts, KnownDrive, KnownVolume};
 use crate::model::finding::{Health, Severity, Subject, UnknownCause, UnknownHealth};
 use crate::model::observation::Observation;
+use crate::model::policy::Policy;
 
 /// Health from the worst active finding, and from whether a source should have reported and did
 /// not.
@@ -20,13 +23,19 @@ pub(crate) fn health(worst: Option<Severity>, unknown: bool) -> Health {
 
 /// The source that should have reported on this subject and did not, or has not yet; `None` when all
 /// that apply have reported once. docs/findings.md has the table.
-pub(crate) fn health_unknown(facts: &Facts, subject: &Subject) -> Option<UnknownHealth> {
+pub(crate) fn health_unknown(
+    facts: &Facts,
+    subject: &Subject,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<UnknownHealth> {
     match subject {
-        Subject::Drive(id) => drive(facts, facts.drives.get(id)?),
+        Subject::Drive(id) => drive(facts, facts.drives.get(id)?, policy, now),
         Subject::Volume(id) => volume(facts, facts.volumes.get(id)?),
         Subject::Device(name) => layer(facts, name)
             .or_else(|| drives(facts))
             .map(UnknownHealth::failed),
+        Subject::Source(_) => None,
     }
 }
 
@@ -44,9 +53,15 @@ pub(crate) fn is_first_look_outstanding(facts: &Facts) -> bool {
             .any(|known| is_pending(volume(facts, known)))
 }
 
-/// Evidence about a drive is its answer to smartctl, from this run or an earlier one. Where there is
-/// no SMART data, the kernel's log and its error counters must have been read once.
-fn drive(facts: &Facts, known: &KnownDrive) -> Option<UnknownHealth> {
+/// Evidence about a drive whose kind has SMART is its answer to smartctl, from this run or an earlier
+/// one. Where there is no SMART data, the kernel's log and its error counters must have been read
+/// once.
+fn drive(
+    facts: &Facts,
+    known: &KnownDrive,
+    policy: &Policy,
+    now: Timestamp,
+) -> Option<UnknownHealth> {
     let failed = drives(facts).or_else(|| smart::query_failure(facts, known));
     if let Some(why) = failed {
         return Some(UnknownHealth::failed(why));
@@ -55,7 +70,7 @@ fn drive(facts: &Facts, known: &KnownDrive) -> Option<UnknownHealth> {
     if known.missing_since.is_some() {
         return None;
     }
-    match smart::answer(facts, known) {
+    match smart::answer(facts, known, policy.smart_answer_valid, now) {
         Answer::Received => None,
         Answer::Outstanding(unknown) => Some(unknown),
         Answer::None => facts

@@ -29,6 +29,8 @@ enum Rule {
     Drive(DriveRule),
     Volume(VolumeRule),
     DriveAndVolume(DriveRule, VolumeRule),
+    /// Neither about a drive nor a volume: `sources::incomplete`.
+    Source,
 }
 
 /// The input of every rule.
@@ -61,7 +63,7 @@ impl<'a> DriveInput<'a> {
 
     pub(crate) fn verdict(&self, reason: Reason) -> Option<Verdict> {
         let verdict = match rule(reason) {
-            Rule::Volume(_) => return None,
+            Rule::Volume(_) | Rule::Source => return None,
             Rule::Smart => None,
             Rule::Drive(rule) | Rule::DriveAndVolume(rule, _) => rule(self),
         };
@@ -81,7 +83,7 @@ pub(crate) struct VolumeInput<'a> {
 impl VolumeInput<'_> {
     pub(crate) fn verdict(&self, reason: Reason) -> Option<Verdict> {
         match rule(reason) {
-            Rule::Smart | Rule::Drive(_) => None,
+            Rule::Smart | Rule::Drive(_) | Rule::Source => None,
             Rule::Volume(rule) | Rule::DriveAndVolume(_, rule) => rule(self),
         }
     }
@@ -133,6 +135,8 @@ fn rule(reason: Reason) -> Rule {
         Reason::ThinPoolFull => Rule::Volume(layers::thin_pool_full),
         Reason::PathsDegraded => Rule::Volume(layers::paths_degraded),
         Reason::DriveFailing => Rule::Volume(drive::failing),
+
+        Reason::MonitoringIncomplete => Rule::Source,
     }
 }
 
@@ -149,6 +153,7 @@ mod tests {
                 Rule::Smart | Rule::Drive(_) => ReasonScope::Drive,
                 Rule::Volume(_) => ReasonScope::Volume,
                 Rule::DriveAndVolume(..) => ReasonScope::Both,
+                Rule::Source => ReasonScope::Source,
             };
             assert_eq!(reason.scope(), scope, "{reason}");
         }

@@ -4,19 +4,21 @@
 //! A drive is judged by its response. A sleeping drive is judged by its last response, with its
 //! age. A failed query clears nothing and raises nothing.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use crate::model::assess::errors::name;
 use crate::model::assess::text::{INFO, MAX_MESSAGE, SUSPECT, evidence, raised, truncate, unknown};
 use crate::model::facts::smart::{SmartFacts, SmartOutcome, is_physical};
-use crate::model::facts::{Facts, KnownDrive};
+use crate::model::facts::{Facts, KnownDrive, elapsed};
 use crate::model::finding::{Severity, UnknownCause, UnknownHealth, Verdict, WitnessKind};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::history::{Metric, Point};
 use crate::model::smart::report::SmartReport;
 use crate::model::smart::rules::{self, RULES, RuleHit};
-use crate::model::source_update::SourceStatus;
+use crate::model::source_update::{Source, SourceStatus};
 
 /// One drive with the meaning of its last report.
 pub(crate) enum SmartAssessment<'a> {
@@ -224,7 +226,7 @@ fn timed_out(smart: &SmartFacts, known: &KnownDrive, facts: &Facts) -> Option<Ve
 /// INFO only, and only on drives with expected SMART support: disks and flash.
 fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     match &smart.outcome {
-        Some((at, SmartOutcome::NotApplicable { why, hint })) if is_physical(&known.facts) => {
+        Some((at, SmartOutcome::NotApplicable { why, hint, .. })) if is_physical(&known.facts) => {
             let hint = hint
                 .as_ref()
                 .map(|hint| format!("; {hint}"))
@@ -261,21 +263,34 @@ pub(crate) fn query_failure(facts: &Facts, known: &KnownDrive) -> Option<String>
 
 /// What a drive has answered to smartctl.
 pub(crate) enum Answer {
-    /// A report, in this run or in an earlier one.
+    /// A report that still counts, of this run or of an earlier one.
     Received,
     Outstanding(UnknownHealth),
-    /// There is none to wait for: the drive has no SMART data, the configuration excludes it, or
-    /// there is no smartctl (a state of the node, which its list of sources shows).
+    /// There is none to wait for: the drive has no SMART data, or the configuration excludes it.
     None,
 }
 
-pub(crate) fn answer(facts: &Facts, known: &KnownDrive) -> Answer {
+/// `valid`: for how long a report of a drive that is awake counts.
+pub(crate) fn answer(facts: &Facts, known: &KnownDrive, valid: Duration, now: Timestamp) -> Answer {
     let drive = &known.facts;
     let smart = facts.smart.get(&drive.id);
-    if smart.is_some_and(|smart| smart.history.last.is_some()) {
-        return Answer::Received;
+    let outcome = smart.and_then(|smart| smart.outcome.as_ref());
+    let asleep_at = match outcome {
+        Some((at, SmartOutcome::Standby { .. })) => Some(*at),
+        _ => None,
+    };
+    if let Some((at, _)) = smart.and_then(|smart| smart.history.last.as_ref()) {
+        // A drive that sleeps is judged by its last report, however old.
+        let counts_from = [asleep_at, facts.smart.last_suspended(&drive.id)]
+            .into_iter()
+            .flatten()
+            .fold(*at, Timestamp::max);
+        let is_old = !drive.asleep && elapsed(counts_from, now) > valid;
+        return match is_old && facts.is_queried(drive) {
+            true => Answer::Outstanding(too_old(facts, *at, outcome.is_none())),
+            false => Answer::Received,
+        };
     }
-    let outcome = smart.and_then(|smart| Some(&smart.outcome.as_ref()?.1));
     let standby = |mode: &str| {
         Answer::Outstanding(UnknownHealth {
             cause: UnknownCause::Asleep,
@@ -284,8 +299,15 @@ pub(crate) fn answer(facts: &Facts, known: &KnownDrive) -> Answer {
             ),
         })
     };
-    match outcome {
-        Some(SmartOutcome::NotApplicable { .. }) => return Answer::None,
+    match outcome.map(|(_, outcome)| outcome) {
+        Some(SmartOutcome::NotApplicable { why, hint, said_so }) => {
+            if *said_so || !facts.expects_smart(drive) {
+                return Answer::None;
+            }
+            let hint = hint.as_ref().map(|hint| format!("; {hint}"));
+            let why = format!("SMART: {why}{}", hint.unwrap_or_default());
+            return Answer::Outstanding(UnknownHealth::no_smart(why));
+        }
         Some(SmartOutcome::Standby { mode }) => return standby(mode),
         // A failure is `query_failure`; a report is in the history.
         _ => {}
@@ -293,13 +315,25 @@ pub(crate) fn answer(facts: &Facts, known: &KnownDrive) -> Answer {
     if !facts.expects_smart(drive) {
         return Answer::None;
     }
-    match facts.smart.status() {
+    match facts.sources.status(Source::Smart) {
         _ if drive.asleep => standby("runtime-suspended"),
-        // The kernel's evidence is all there is, but not of a disk that the kernel cannot reach.
-        Some(SourceStatus::Down(why)) => match drive.location.raid_controller {
-            Some(_) => Answer::Outstanding(UnknownHealth::failed(format!("SMART: {why}"))),
-            None => Answer::None,
-        },
+        Some(SourceStatus::Down(why)) => Answer::Outstanding(no_smartctl(why)),
         _ => Answer::Outstanding(UnknownHealth::pending("SMART: not queried yet")),
+    }
+}
+
+fn no_smartctl(why: &str) -> UnknownHealth {
+    UnknownHealth::no_smart(format!("SMART: {why}"))
+}
+
+/// `at`: when the drive last answered.
+fn too_old(facts: &Facts, at: Timestamp, is_first_outstanding: bool) -> UnknownHealth {
+    let at = facts.wall_text(at);
+    match facts.sources.status(Source::Smart) {
+        Some(SourceStatus::Down(why)) => no_smartctl(why),
+        _ if is_first_outstanding => UnknownHealth::pending(format!(
+            "SMART: the last answer is from {at}; not queried yet since the start"
+        )),
+        _ => UnknownHealth::no_smart(format!("SMART: the last answer is from {at}")),
     }
 }

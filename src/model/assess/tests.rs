@@ -10,6 +10,7 @@ mod properties;
 mod raid_member;
 mod removed_drives;
 mod smart;
+mod sources;
 mod unknown;
 mod witnesses;
 

@@ -5,6 +5,7 @@ use crate::model::finding::Subject;
 use crate::model::ids::{CauseId, DriveId, VolumeId};
 use crate::model::label;
 use crate::model::snapshot::{Presence, Volume};
+use crate::model::source_update::Source;
 
 impl Grouping<'_> {
     /// The cause with its names, and without findings.
@@ -27,6 +28,7 @@ impl Grouping<'_> {
             Origin::Device(name) => device(CauseKind::Device, "device", name),
             Origin::Drive(id) => self.described_drive(id),
             Origin::Volume(id) => self.described_volume(id),
+            Origin::Source(source) => described_source(*source),
             Origin::Btrfs(uuid) => {
                 let fs = inventory.btrfs.iter().find(|fs| fs.uuid == *uuid);
                 let member = fs.and_then(|fs| fs.devices.first());
@@ -89,6 +91,20 @@ impl Grouping<'_> {
         let device = device.map(|name| label::device(&self.snapshot.inventory, name));
         let parts = [facts.fs_type.clone(), device];
         parts.into_iter().flatten().collect::<Vec<_>>().join(" on ")
+    }
+}
+
+fn described_source(source: Source) -> Cause {
+    let subject = Subject::Source(source);
+    Cause {
+        id: CauseId::new("source", source.name()),
+        explain: subject.to_string(),
+        ..named(
+            CauseKind::Source,
+            "source",
+            subject,
+            source.label().to_owned(),
+        )
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn of_finding(snapshot: &Snapshot, finding: &Finding, now: Timestamp)
             let usage = volume.filter(|_| !is_btrfs).map(|volume| volume.usage);
             (fill(usage, finding.reason).unwrap_or_default(), 0)
         }
-        Subject::Device(_) => (String::new(), 0),
+        Subject::Device(_) | Subject::Source(_) => (String::new(), 0),
     }
 }
 

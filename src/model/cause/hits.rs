@@ -39,6 +39,7 @@ impl Grouping<'_> {
                 facts.devices.contains(name)
             }
             Origin::Btrfs(uuid) => self.btrfs_of(volume).is_some_and(|fs| fs.uuid == *uuid),
+            Origin::Source(_) => false,
             Origin::Drive(id) => self.snapshot.drives.get(id).is_some_and(|drive| {
                 let drives = facts.drive_ids.iter();
                 let drives = drives.filter_map(|id| Some(&self.snapshot.drives.get(id)?.facts));
@@ -63,7 +64,7 @@ impl Grouping<'_> {
             Origin::Array(_) | Origin::Btrfs(_) | Origin::Device(_) => {
                 cause.severity < Severity::Bad && volume.health != Health::Bad
             }
-            Origin::Pool(_) | Origin::Volume(_) => false,
+            Origin::Pool(_) | Origin::Volume(_) | Origin::Source(_) => false,
         };
         let hit = |kind, name: String| Hit {
             kind,
@@ -110,7 +111,7 @@ impl Grouping<'_> {
             Origin::Array(name) | Origin::Pool(name) | Origin::Device(name) => {
                 inventory.devices_below(device).contains(name.as_str())
             }
-            Origin::Btrfs(_) | Origin::Volume(_) => false,
+            Origin::Btrfs(_) | Origin::Volume(_) | Origin::Source(_) => false,
         };
         let swaps = inventory.swaps.keys().filter(|device| is_on(device));
         swaps

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::block::{BlockDevice, Layer, MdState, ThinPool};
-use crate::model::finding::{Acknowledgement, SeenLevel, Status};
+use crate::model::finding::{Acknowledgement, Health, SeenLevel, Status};
 use crate::model::fixture::*;
 use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor};
 use crate::model::ledger::Ledger;
@@ -12,7 +12,26 @@ use crate::model::observation::Observation;
 use crate::model::smart::history::{Metric, Point, Series, SmartHistory};
 use crate::model::snapshot::NodeState;
 use crate::model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
-use crate::model::source_update::SourceUpdate;
+use crate::model::source_update::{SourceStatus, SourceUpdate};
+
+#[test]
+fn a_source_that_cannot_be_read_is_a_cause_of_its_own() {
+    let mut node = Node::new(TestHost::default().disk("sda", "8:0", "A"));
+    let status = SourceStatus::Down("smartctl is not installed".into());
+    let source = Source::Smart;
+    node.world.apply(SourceUpdate::Source { source, status }, 0);
+    let snapshot = node.snapshot(900);
+    let causes: Vec<_> = snapshot.causes.values().collect();
+    assert_eq!(causes.len(), 1);
+    let cause = causes[0];
+    assert_eq!(
+        (cause.id.as_str(), cause.kind, cause.name.as_str()),
+        ("source:smart", CauseKind::Source, "SMART")
+    );
+    assert!(cause.counted && cause.hits.is_empty());
+    assert_eq!(cause.explain, "source:smart");
+    assert_eq!(snapshot.node.health, Some(Health::Suspect));
+}
 
 struct Node {
     world: TestHost,
@@ -391,7 +410,7 @@ proptest! {
                 Subject::Volume(id) => if let Some(volume) = snapshot.volumes.get_mut(id) {
                     Arc::make_mut(volume).findings.push(finding.id.clone());
                 },
-                Subject::Device(_) => {}
+                Subject::Device(_) | Subject::Source(_) => {}
             }
             snapshot.findings.insert(finding.id.clone(), Arc::new(finding));
         }

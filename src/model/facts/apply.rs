@@ -88,23 +88,13 @@ impl Facts {
                 }
                 if first { Urgency::Immediate } else { change }
             }
-            SourceUpdate::Source {
-                source: Source::KernelLog,
-                status,
-            } => {
-                self.set_kernel_log_status(status, now);
-                Urgency::Nothing
-            }
-            SourceUpdate::Source {
-                source: Source::Smart,
-                status,
-            } => {
-                self.smart.set_status(status);
-                Urgency::Nothing
-            }
             SourceUpdate::Source { source, status } => {
+                self.sources.set(source, status.clone(), now);
                 let answered = source == Source::Kubelet
                     && matches!(status, SourceStatus::Absent(_) | SourceStatus::Down(_));
+                if source == Source::KernelLog {
+                    self.set_kernel_log_status(status, now);
+                }
                 if answered && self.kubelet.set_answered() {
                     Urgency::Immediate
                 } else {

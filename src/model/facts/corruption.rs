@@ -85,7 +85,7 @@ impl Facts {
     pub(crate) fn acknowledge_corruption(&mut self, subject: &Subject) {
         let mut subjects = vec![subject.clone()];
         match subject {
-            Subject::Drive(_) => return,
+            Subject::Drive(_) | Subject::Source(_) => return,
             Subject::Device(name) => {
                 let uuid = self.device_uuid(name);
                 subjects.extend(uuid.map(|uuid| of_filesystem(uuid)));

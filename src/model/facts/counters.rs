@@ -179,7 +179,7 @@ impl Facts {
             .retain(|(subject, _), _| match subject {
                 Subject::Drive(id) => drives.contains_key(id),
                 Subject::Volume(id) => volumes.contains_key(id),
-                Subject::Device(_) => false,
+                Subject::Device(_) | Subject::Source(_) => false,
             });
     }
 

@@ -42,6 +42,11 @@ impl Facts {
         let slots: BTreeSet<(String, String)> = hidden.iter().filter_map(slot).collect();
         for facts in inventory.drives.iter().chain(hidden.iter().copied()) {
             present.insert(facts.id.clone());
+            // Until now, if it is awake now.
+            let was_asleep = self.drives.get(&facts.id).is_some_and(|it| it.facts.asleep);
+            if facts.asleep || was_asleep {
+                self.smart.note_suspended(&facts.id, now);
+            }
             let troubled = facts.has_abnormal_state();
             match self.drives.get_mut(&facts.id) {
                 Some(known) => {

@@ -28,7 +28,7 @@ impl Facts {
             .filter(|finding| is_bad_failure(finding))
             .filter_map(|finding| match &finding.subject {
                 Subject::Drive(id) => Some(id),
-                Subject::Volume(_) | Subject::Device(_) => None,
+                Subject::Volume(_) | Subject::Device(_) | Subject::Source(_) => None,
             })
             .collect();
         let had_failed = |drive: &Drive| {

@@ -27,6 +27,10 @@ impl RaidControllers {
         self.errors.get_key_value(controller)
     }
 
+    pub(crate) fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
     pub(super) fn member(&self, controller: &str, drive: &DriveId) -> Option<&RaidMemberDrive> {
         let mut members = self.members.get(controller)?.iter();
         members.find(|member| member.facts.id == *drive)

@@ -15,7 +15,7 @@ use crate::model::ids::DriveId;
 use crate::model::path::HostPath;
 use crate::model::smart::history::SmartHistory;
 use crate::model::smart::{SelfTestKind, SmartOutput, SmartResponse};
-use crate::model::source_update::{SmartTarget, SourceStatus, StuckSmartctl};
+use crate::model::source_update::{SmartTarget, Source, SourceStatus, StuckSmartctl};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SmartReadings {
@@ -23,8 +23,8 @@ pub(crate) struct SmartReadings {
     drives: BTreeMap<DriveId, Arc<SmartFacts>>,
     /// Drives that the configuration excludes.
     ignored: BTreeSet<DriveId>,
-    /// The last status of the source.
-    status: Option<SourceStatus>,
+    /// When each drive was last found runtime-suspended.
+    suspended: BTreeMap<DriveId, Timestamp>,
 }
 
 /// The readings of one drive.
@@ -45,10 +45,21 @@ pub struct SmartFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SmartOutcome {
     Report,
-    Standby { mode: String },
-    NotApplicable { why: String, hint: Option<String> },
-    Failed { why: String },
-    TimedOut { why: String },
+    Standby {
+        mode: String,
+    },
+    NotApplicable {
+        why: String,
+        hint: Option<String>,
+        /// The drive itself says that it has no SMART data; false: smartctl could not ask it.
+        said_so: bool,
+    },
+    Failed {
+        why: String,
+    },
+    TimedOut {
+        why: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,12 +83,13 @@ impl SmartReadings {
         self.ignored.contains(drive)
     }
 
-    pub(super) fn set_status(&mut self, status: SourceStatus) {
-        self.status = Some(status);
+    /// When the drive was last found runtime-suspended in this run.
+    pub(crate) fn last_suspended(&self, drive: &DriveId) -> Option<Timestamp> {
+        self.suspended.get(drive).copied()
     }
 
-    pub(crate) fn status(&self) -> Option<&SourceStatus> {
-        self.status.as_ref()
+    pub(super) fn note_suspended(&mut self, drive: &DriveId, now: Timestamp) {
+        self.suspended.insert(drive.clone(), now);
     }
 
     /// Restores histories from the store: older than any response since the start.
@@ -106,6 +118,7 @@ impl SmartReadings {
     /// Drops the readings of drives that are not `known`.
     pub(super) fn retain(&mut self, known: &BTreeMap<DriveId, KnownDrive>) {
         self.drives.retain(|id, _| known.contains_key(id));
+        self.suspended.retain(|id, _| known.contains_key(id));
     }
 
     pub(super) fn stuck_count(&self) -> usize {
@@ -141,7 +154,9 @@ impl SmartFacts {
                 }
                 SmartOutcome::Standby { mode }
             }
-            SmartResponse::NotApplicable { why, hint } => SmartOutcome::NotApplicable { why, hint },
+            SmartResponse::NotApplicable { why, hint, said_so } => {
+                SmartOutcome::NotApplicable { why, hint, said_so }
+            }
             SmartResponse::Failed { why } => SmartOutcome::Failed { why },
             SmartResponse::TimedOut { why } => SmartOutcome::TimedOut { why },
         };
@@ -226,12 +241,21 @@ impl Facts {
         self.drives.values().filter_map(target).collect()
     }
 
-    /// Whether the drive should answer smartctl: it has platters or flash, and smartctl can reach
-    /// it. A controller's member may not have been listed yet.
+    /// Whether the drive should answer smartctl: its kind has SMART, and smartctl can reach it.
     pub(crate) fn expects_smart(&self, drive: &DriveFacts) -> bool {
-        is_physical(drive)
+        // A stick or a card reader is removable, a disk in a USB case is not.
+        let is_usb_disk = drive.kind == DriveKind::Usb && !drive.removable;
+        (is_physical(drive) || is_usb_disk) && self.is_queried(drive)
+    }
+
+    /// A controller's member may not have been listed yet.
+    pub(crate) fn is_queried(&self, drive: &DriveFacts) -> bool {
+        let is_disabled = matches!(
+            self.sources.status(Source::Smart),
+            Some(SourceStatus::Absent(_))
+        );
+        !is_disabled
             && !self.smart.is_ignored(&drive.id)
-            && !matches!(self.smart.status, Some(SourceStatus::Absent(_)))
             && (drive.location.raid_controller.is_some() || self.smartctl_device(drive).is_some())
     }
 

@@ -200,7 +200,7 @@ fn health(
 ) -> (Health, String, Option<UnknownCause>) {
     let findings = findings.get(subject).into_iter().flatten();
     let worst = findings.map(|finding| finding.severity).max();
-    let unknown = assess::health_unknown(scene.facts, subject);
+    let unknown = assess::health_unknown(scene.facts, subject, scene.policy, scene.now);
     match (assess::health(worst, unknown.is_some()), unknown) {
         (Health::Unknown, Some(UnknownHealth { cause, why })) => {
             (Health::Unknown, why, Some(cause))

@@ -164,7 +164,7 @@ pub(crate) fn add_finding(snapshot: &mut Snapshot, subject: Subject, reason: Rea
         Subject::Volume(volume) => Arc::make_mut(snapshot.volumes.get_mut(volume).expect("known"))
             .findings
             .push(id.clone()),
-        Subject::Device(_) => {}
+        Subject::Device(_) | Subject::Source(_) => {}
     }
     let finding = Finding {
         id: id.clone(),
@@ -525,6 +525,13 @@ fn unknown_health_is_an_error_and_never_healthy() {
         connectivity(&snapshot, &volumes(&snapshot, &["csi:d/s"])).is_ok(),
         "it does not stand on that drive"
     );
+    drive_mut(&mut snapshot, "B").health_unknown_cause = Some(UnknownCause::NoSmart);
+    assert!(
+        fault_summaries(&snapshot).is_ok()
+            && connectivity(&snapshot, &volumes(&snapshot, &["csi:d/m"])).is_ok(),
+        "without smartctl, volumes are judged by their own evidence"
+    );
+    drive_mut(&mut snapshot, "B").health_unknown_cause = None;
     drive_mut(&mut snapshot, "B").health = Health::Good;
     for source in [Source::Kubelet, Source::Mounts, Source::Udev] {
         let mut blind = snapshot.clone();

@@ -3,11 +3,12 @@
 //! In: its path. Out: its version, or the reason as text. The result is a state of this source,
 //! never of a drive.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::host::exec::{ExecError, UnkillableChild};
 use crate::model::smart::parse::{self, ParseError};
+use crate::source::context::USUAL_SMARTCTL;
 use crate::source::smart::backend::{Backend, FileStamp};
 use crate::source::smart::query;
 
@@ -33,7 +34,11 @@ pub(crate) async fn check<W: Backend>(
     known: Option<FileStamp>,
 ) -> ToolCheck {
     let Some(stamp) = backend.file_stamp(program.clone()).await else {
-        return ToolCheck::Unusable(format!("{} is not there: {REMEDY}", program.display()));
+        let missing = match program == Path::new(USUAL_SMARTCTL) {
+            true => format!("smartctl is not installed (no {USUAL_SMARTCTL})"),
+            false => format!("{} does not exist", program.display()),
+        };
+        return ToolCheck::Unusable(format!("{missing}: {REMEDY}"));
     };
     if known == Some(stamp) {
         return ToolCheck::Unchanged;

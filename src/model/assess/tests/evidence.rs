@@ -1,24 +1,25 @@
 //! The table of docs/findings.md: what must have been looked at once before a health is known.
 
 use super::plain;
-use crate::model::assess::{health_unknown, is_first_look_outstanding};
+use crate::model::assess::is_first_look_outstanding;
 use crate::model::drive::{DriveKind, Transport};
 use crate::model::finding::{Subject, UnknownCause, UnknownHealth};
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::{Batch, Cursor};
 use crate::model::observation::Observation;
+use crate::model::policy::Policy;
 use crate::model::smart::SmartResponse;
 use crate::model::smart::history::SmartHistory;
 use crate::model::smart::report::SmartReport;
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
 fn unknown_drive(world: &TestHost) -> Option<UnknownHealth> {
-    health_unknown(&world.facts, &Subject::Drive(DriveId::new("A")))
+    unknown_at(0, &world.facts, &Subject::Drive(DriveId::new("A")))
 }
 
 fn unknown_volume(world: &TestHost) -> Option<UnknownHealth> {
-    health_unknown(&world.facts, &Subject::Volume(volume("fs:u")))
+    unknown_at(0, &world.facts, &Subject::Volume(volume("fs:u")))
 }
 
 fn cause(unknown: Option<UnknownHealth>) -> Option<UnknownCause> {
@@ -83,6 +84,7 @@ fn not_applicable() -> SmartResponse {
     SmartResponse::NotApplicable {
         why: "no SMART".into(),
         hint: None,
+        said_so: true,
     }
 }
 
@@ -156,20 +158,63 @@ fn a_disk_without_smart_data_needs_the_kernel_log_and_the_counters() {
     assert_eq!(unknown_drive(&world), None);
 }
 
-/// No smartctl is a state of the node, not of each of its drives.
+fn no_smartctl() -> SourceStatus {
+    SourceStatus::Down("smartctl is not installed".into())
+}
+
 #[test]
-fn without_smartctl_a_disk_needs_the_kernel_log_and_the_counters() {
-    for gone in [
-        SourceStatus::Down("/usr/sbin/smartctl is not installed".into()),
-        SourceStatus::Absent("switched off (smart.enabled)".into()),
-    ] {
-        let mut world = unread(|_| {});
-        status(&mut world, Source::Smart, gone);
-        assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Pending));
+fn without_smartctl_a_disk_whose_kind_has_smart_is_unknown() {
+    let no_answer = UnknownHealth::no_smart("SMART: smartctl is not installed");
+    let kinds = [
+        (DriveKind::Hdd, Transport::Sata),
+        (DriveKind::Ssd, Transport::Sas),
+        (DriveKind::Hdd, Transport::Scsi),
+        (DriveKind::Nvme, Transport::Nvme),
+        (DriveKind::Usb, Transport::Usb),
+    ];
+    for (kind, transport) in kinds {
+        let mut world = unread(|drive| (drive.kind, drive.transport) = (kind, transport));
         read_log(&mut world);
         read_counters(&mut world);
-        assert_eq!(unknown_drive(&world), None);
+        status(&mut world, Source::Smart, no_smartctl());
+        assert_eq!(unknown_drive(&world), Some(no_answer.clone()), "{kind:?}");
     }
+}
+
+#[test]
+fn drives_without_smart_by_nature_need_no_smartctl() {
+    let kinds = [
+        (DriveKind::Virtual, Transport::Virtio, false),
+        (DriveKind::Virtual, Transport::Nvme, false),
+        (DriveKind::Virtual, Transport::Sata, false),
+        (DriveKind::Virtual, Transport::Loop, false),
+        (DriveKind::Remote, Transport::Iscsi, false),
+        (DriveKind::Remote, Transport::FibreChannel, false),
+        (DriveKind::Emmc, Transport::Mmc, false),
+        // A stick, a card reader, a management controller's virtual medium.
+        (DriveKind::Usb, Transport::Usb, true),
+    ];
+    for (kind, transport, removable) in kinds {
+        let mut world = unread(|drive| {
+            (drive.kind, drive.transport, drive.removable) = (kind, transport, removable);
+        });
+        read_log(&mut world);
+        read_counters(&mut world);
+        status(&mut world, Source::Smart, no_smartctl());
+        assert_eq!(unknown_drive(&world), None, "{kind:?} {transport:?}");
+        assert!(world.raised(100_000).is_empty(), "{kind:?} {transport:?}");
+    }
+}
+
+#[test]
+fn a_drive_that_the_configuration_excludes_needs_the_kernel_log_and_the_counters() {
+    let mut world = unread(|_| {});
+    let off = SourceStatus::Absent("switched off (smart.enabled)".into());
+    status(&mut world, Source::Smart, off);
+    assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Pending));
+    read_log(&mut world);
+    read_counters(&mut world);
+    assert_eq!(unknown_drive(&world), None);
     let mut world = unread(|_| {});
     read_log(&mut world);
     read_counters(&mut world);
@@ -178,7 +223,91 @@ fn without_smartctl_a_disk_needs_the_kernel_log_and_the_counters() {
 }
 
 #[test]
-fn a_stored_answer_counts_after_a_restart() {
+fn a_disk_that_smartctl_cannot_ask_is_unknown_and_one_that_says_so_is_not() {
+    let response = |said_so| SmartResponse::NotApplicable {
+        why: "smartctl does not know this USB bridge".into(),
+        hint: Some("name its protocol".into()),
+        said_so,
+    };
+    let usb = |removable| {
+        let mut world = unread(|drive| {
+            (drive.kind, drive.transport, drive.removable) =
+                (DriveKind::Usb, Transport::Usb, removable);
+        });
+        read_log(&mut world);
+        read_counters(&mut world);
+        world
+    };
+    let mut disk = usb(false);
+    assert_eq!(cause(unknown_drive(&disk)), Some(UnknownCause::Pending));
+    respond(&mut disk, response(false));
+    assert_eq!(
+        unknown_drive(&disk),
+        Some(UnknownHealth::no_smart(
+            "SMART: smartctl does not know this USB bridge; name its protocol"
+        ))
+    );
+    respond(&mut disk, response(true));
+    assert_eq!(unknown_drive(&disk), None);
+    let mut stick = usb(true);
+    respond(&mut stick, response(false));
+    assert_eq!(unknown_drive(&stick), None);
+}
+
+const DAY: i64 = 24 * 3600;
+
+fn unknown_later(world: &TestHost, seconds: i64) -> Option<UnknownHealth> {
+    unknown_at(seconds, &world.facts, &Subject::Drive(DriveId::new("A")))
+}
+
+#[test]
+fn an_answer_counts_for_a_day_or_three_intervals_while_the_drive_is_awake() {
+    let mut world = unread(|_| {});
+    respond(&mut world, SmartResponse::Report(Box::default()));
+    assert_eq!(unknown_later(&world, DAY), None);
+    let old = format!("SMART: the last answer is from {:.0}", at(2));
+    let no_smart = UnknownHealth::no_smart(old);
+    assert_eq!(unknown_later(&world, DAY + 10), Some(no_smart));
+    status(&mut world, Source::Smart, no_smartctl());
+    let no_tool = UnknownHealth::no_smart("SMART: smartctl is not installed");
+    assert_eq!(unknown_later(&world, DAY), None, "an upgrade is shorter");
+    assert_eq!(unknown_later(&world, DAY + 10), Some(no_tool));
+    let day = std::time::Duration::from_secs(DAY as u64);
+    assert_eq!(Policy::answer_valid(day / 48), day);
+    assert_eq!(Policy::answer_valid(day), 3 * day);
+}
+
+#[test]
+fn the_time_in_which_a_drive_sleeps_does_not_make_its_answer_old() {
+    let mut world = unread(|_| {});
+    respond(&mut world, SmartResponse::Report(Box::default()));
+    world.inventory.drives[0].asleep = true;
+    world.scan(10);
+    assert_eq!(unknown_later(&world, 5 * DAY), None, "suspended");
+    world.inventory.drives[0].asleep = false;
+    world.scan(5 * DAY);
+    assert_eq!(unknown_later(&world, 5 * DAY + 60), None, "just awake");
+    assert!(unknown_later(&world, 6 * DAY + 60).is_some());
+    let mut world = unread(|_| {});
+    respond(&mut world, SmartResponse::Report(Box::default()));
+    let standby = SourceUpdate::Smart {
+        drive: DriveId::new("A"),
+        at: at(5 * DAY),
+        response: Box::new(SmartResponse::Standby {
+            mode: "STANDBY".into(),
+        }),
+        duration: std::time::Duration::ZERO,
+    };
+    world.apply(standby, 5 * DAY);
+    assert_eq!(unknown_later(&world, 5 * DAY + 60), None, "in standby");
+    assert!(
+        unknown_later(&world, 6 * DAY + 60).is_some(),
+        "nobody knows whether it still sleeps"
+    );
+}
+
+#[test]
+fn a_stored_answer_counts_after_a_restart_until_it_is_too_old() {
     let mut world = unread(|_| {});
     let mut history = SmartHistory::default();
     history.record(&SmartReport::default(), at(-1000));
@@ -187,12 +316,17 @@ fn a_stored_answer_counts_after_a_restart() {
         .smart
         .restore(vec![(DriveId::new("A"), history)]);
     assert_eq!(unknown_drive(&world), None);
-    let down = SourceStatus::Down("/usr/sbin/smartctl is not installed".into());
-    status(&mut world, Source::Smart, down);
     assert_eq!(
-        unknown_drive(&world),
-        None,
-        "the source says that it is down"
+        cause(unknown_later(&world, DAY)),
+        Some(UnknownCause::Pending),
+        "the first query of this run is outstanding"
+    );
+    status(&mut world, Source::Smart, no_smartctl());
+    assert_eq!(unknown_drive(&world), None);
+    assert_eq!(
+        cause(unknown_later(&world, DAY)),
+        Some(UnknownCause::NoSmart),
+        "an answer of last year makes no drive good"
     );
 }
 
@@ -228,7 +362,7 @@ fn a_controllers_disk_waits_for_its_first_answer_also_before_it_is_listed() {
     // The kernel sees nothing of it.
     let down = SourceStatus::Down("/usr/sbin/smartctl is not installed".into());
     status(&mut world, Source::Smart, down);
-    assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Failed));
+    assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::NoSmart));
 }
 
 #[test]
@@ -257,7 +391,7 @@ fn a_volume_is_unknown_until_its_first_probe_and_again_for_another_filesystem() 
     (mount.dev, mount.source) = ("8:16".parse().unwrap(), "/dev/sdb".into());
     world.scan(2);
     world.read_mounts(2);
-    let other = health_unknown(&world.facts, &Subject::Volume(volume("fs:v")));
+    let other = unknown_at(0, &world.facts, &Subject::Volume(volume("fs:v")));
     assert_eq!(other, Some(pending));
 }
 

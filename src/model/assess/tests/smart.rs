@@ -122,6 +122,7 @@ fn a_failed_smart_query_raises_nothing_and_clears_nothing() {
         SmartResponse::NotApplicable {
             why: "SMART is switched off".into(),
             hint: None,
+            said_so: true,
         },
     ] {
         respond(&mut world, outcome, 600);
@@ -143,17 +144,14 @@ fn a_failed_smart_query_raises_nothing_and_clears_nothing() {
     );
     assert!(healthy.raised(10).is_empty());
     let subject = crate::model::finding::Subject::Drive(DriveId::new("A"));
-    let why = crate::model::assess::health_unknown(&healthy.facts, &subject);
+    let why = unknown_at(0, &healthy.facts, &subject);
     assert_eq!(
         why,
         Some(UnknownHealth::failed("SMART: half an answer")),
         "and never reads as good"
     );
     report_smart(&mut healthy, report("A", 0, 0), 20);
-    assert_eq!(
-        crate::model::assess::health_unknown(&healthy.facts, &subject),
-        None
-    );
+    assert_eq!(unknown_at(0, &healthy.facts, &subject), None);
 }
 
 #[test]
@@ -199,6 +197,7 @@ fn missing_smart_is_informational_on_a_physical_drive_only() {
     let without = || SmartResponse::NotApplicable {
         why: "unknown USB bridge".into(),
         hint: Some("give a device type".into()),
+        said_so: false,
     };
     let mut disk = plain();
     respond(&mut disk, without(), 10);

@@ -1,5 +1,5 @@
 use super::plain;
-use crate::model::assess::{health, health_unknown};
+use crate::model::assess::health;
 use crate::model::facts::Urgency;
 use crate::model::finding::{Health, Severity, Subject};
 use crate::model::fixture::*;
@@ -21,21 +21,21 @@ fn a_failed_source_makes_its_subjects_unknown_and_clears_nothing() {
     world.judge(11);
     assert!(is_active(&world.active, &subject, Reason::NotAccessible));
     assert!(
-        health_unknown(&world.facts, &subject)
+        unknown_at(0, &world.facts, &subject)
             .unwrap()
             .why
             .contains("mountinfo")
     );
     world.read_mounts(20);
-    assert_eq!(health_unknown(&world.facts, &subject), None);
+    assert_eq!(unknown_at(0, &world.facts, &subject), None);
     world.apply(
         SourceUpdate::Inventory(Observation::failed(at(30), "scan")),
         30,
     );
     let drive = Subject::Drive(DriveId::new("A"));
     assert!(
-        health_unknown(&world.facts, &drive).is_some()
-            && health_unknown(&world.facts, &subject).is_some()
+        unknown_at(0, &world.facts, &drive).is_some()
+            && unknown_at(0, &world.facts, &subject).is_some()
     );
     assert_eq!(
         world.facts.drives[&DriveId::new("A")].missing_since,
@@ -60,12 +60,12 @@ fn a_probe_that_is_refused_leaves_health_unknown_only_when_nothing_answers() {
     refused.readdir = failing_probe(13).readdir;
     world.probe("/data", refused, 10);
     assert_eq!(
-        health_unknown(&world.facts, &subject),
+        unknown_at(0, &world.facts, &subject),
         None,
         "a squashed root cannot list, and the server answers"
     );
     world.probe("/data", failing_probe(13), 20);
-    assert!(health_unknown(&world.facts, &subject).is_some());
+    assert!(unknown_at(0, &world.facts, &subject).is_some());
 }
 
 #[test]

@@ -72,28 +72,28 @@ fn not_applicable(
             .iter()
             .any(|line| line.to_ascii_lowercase().contains(part))
     };
-    let answer = |why: &str, hint: Option<&str>| {
+    let no_data = |why: &str, hint: Option<&str>, said_so: bool| {
         Some(SmartResponse::NotApplicable {
             why: why.to_owned(),
             hint: hint.map(str::to_owned),
+            said_so,
         })
     };
+    let answer = |why: &str, hint: Option<&str>| no_data(why, hint, true);
+    let not_asked = |why: &str, hint: &str| no_data(why, Some(hint), false);
     if mentions("unknown usb bridge") {
         let hint = "name the bridge's protocol as device_type in a [[smart.override]] (smartctl(8), -d: sat, sntasmedia, sntjmicron, usbjmicron, …)";
-        return answer("smartctl does not know this USB bridge", Some(hint));
+        return not_asked("smartctl does not know this USB bridge", hint);
     }
     if mentions("unable to detect device type") {
         let hint = "a drive behind a RAID controller needs smartctl's -d (megaraid,N; cciss,N; areca,N): device_type in a [[smart.override]]";
-        return answer(
-            "smartctl does not know what kind of device this is",
-            Some(hint),
-        );
+        return not_asked("smartctl does not know what kind of device this is", hint);
     }
     if lines.iter().any(|line| bridge_refuses(line)) {
         let hint = "name the protocol of what lies between as device_type in a [[smart.override]] (smartctl(8), -d)";
-        return answer(
+        return not_asked(
             "a USB bridge or a controller passes no SMART commands on to the drive",
-            Some(hint),
+            hint,
         );
     }
     if lines.iter().any(|line| no_health_log(line)) {

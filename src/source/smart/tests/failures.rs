@@ -139,7 +139,7 @@ async fn a_missing_or_old_smartctl_is_a_source_status_until_installed() {
     });
     lab.pass(3600).await;
     let missing =
-        "/opt/smartctl is not there: install smartmontools 7.0 or newer, or set smart.command";
+        "/opt/smartctl does not exist: install smartmontools 7.0 or newer, or set smart.command";
     assert_eq!(lab.statuses(), [SourceStatus::Down(missing.into())]);
     lab.state(|state| state.version = Some([6, 6]));
     lab.pass(61).await;

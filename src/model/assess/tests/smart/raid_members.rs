@@ -140,7 +140,7 @@ fn a_raid_member_is_missing_only_after_its_controller_was_listed() {
         "a list that failed takes nothing out"
     );
     let subject = crate::model::finding::Subject::Drive(DriveId::new("H0"));
-    let why = crate::model::assess::health_unknown(&world.facts, &subject);
+    let why = unknown_at(0, &world.facts, &subject);
     assert_eq!(
         why,
         Some(UnknownHealth::failed(

@@ -22,9 +22,27 @@ fn failed(document: &Value) -> String {
 
 fn not_applicable(document: &Value) -> (String, String) {
     match read(document) {
-        Ok(SmartResponse::NotApplicable { why, hint }) => (why, hint.unwrap_or_default()),
+        Ok(SmartResponse::NotApplicable { why, hint, .. }) => (why, hint.unwrap_or_default()),
         other => panic!("not inapplicable: {other:?}"),
     }
+}
+
+fn said_so(document: &Value) -> bool {
+    match read(document) {
+        Ok(SmartResponse::NotApplicable { said_so, .. }) => said_so,
+        other => panic!("not inapplicable: {other:?}"),
+    }
+}
+
+#[test]
+fn a_drive_that_could_not_be_asked_has_not_said_that_it_has_no_smart() {
+    let unknown = "/dev/sdb: Unknown USB bridge [0x1234:0x5678 (0x100)]";
+    let refused = "Read Device Identity failed: scsi error unsupported scsi opcode";
+    for text in [unknown, "/dev/sdb: Unable to detect device type", refused] {
+        assert!(!said_so(&message([7, 3], 2, text, "error")), "{text}");
+    }
+    let without = "SMART support is: Unavailable - device lacks SMART capability.";
+    assert!(said_so(&message([7, 3], 4, without, "error")));
 }
 
 #[test]
