@@ -178,7 +178,7 @@ pub(crate) fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         health: health(drive.health),
         health_unknown_why: drive.health_unknown_why.clone(),
         health_unknown_cause: unknown_cause(drive.health_unknown_cause),
-        health_basis: health_basis(snapshot, drive).to_owned(),
+        health_basis: health_basis(snapshot, drive),
         findings: findings(snapshot, &drive.findings),
         maintenance: drive.maintenance,
         volume_ids: strings(&drive.volumes),
@@ -188,24 +188,33 @@ pub(crate) fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
 }
 
 /// What a drive without SMART data is judged by.
-fn health_basis(snapshot: &Snapshot, drive: &Drive) -> &'static str {
+fn health_basis(snapshot: &Snapshot, drive: &Drive) -> String {
     let has_answered = drive
         .smart
         .as_ref()
         .is_some_and(|smart| smart.history.last.is_some());
     if drive.health != Health::Good || has_answered || drive.presence != Presence::Present {
-        return "";
+        return String::new();
     }
+    // The configuration excludes it.
+    let is_excluded = drive.smart.is_none()
+        && matches!(
+            drive.facts.kind,
+            DriveKind::Hdd | DriveKind::Ssd | DriveKind::Nvme
+        );
+    let smart = match is_excluded {
+        true => "SMART is not read",
+        false => "no SMART",
+    };
     let log = snapshot.node.sources.get(&Source::KernelLog);
-    match log.map(|(status, _)| status) {
+    let log = match log.map(|(status, _)| status) {
         Some(SourceStatus::Active(_) | SourceStatus::Limited(_)) if drive.errors.is_none() => {
-            "no SMART; kernel log clean"
+            "kernel log clean"
         }
-        Some(SourceStatus::Active(_) | SourceStatus::Limited(_)) => {
-            "no SMART; old errors in the kernel log"
-        }
-        _ => "no SMART; no kernel log",
-    }
+        Some(SourceStatus::Active(_) | SourceStatus::Limited(_)) => "old errors in the kernel log",
+        _ => "no kernel log",
+    };
+    format!("{smart}; {log}")
 }
 
 fn error_tallies(history: Option<&ErrorHistory>) -> Vec<wire::ErrorTally> {

@@ -3,7 +3,8 @@
 use super::host::{Host, OFTEN, pause, sas, sata, state};
 use crate::smartctl::{Ata, Scsi, without_smart};
 
-/// The source reports the reason why it cannot work; no drive is affected.
+/// The source reports the reason why it cannot work; drives with SMART are unknown for it, and their
+/// volumes are not.
 fn no_smartctl(settings: &str, why: &str, prepare: impl FnOnce(&Host)) {
     let host = Host::new(OFTEN);
     prepare(&host);
@@ -18,27 +19,32 @@ fn no_smartctl(settings: &str, why: &str, prepare: impl FnOnce(&Host)) {
         "{source:#}"
     );
     let drives = ["sda", "sdb", "nvme0n1"];
-    daemon.until("every drive is known", |daemon| {
-        drives.iter().all(|drive| {
-            daemon
-                .drive(drive)
-                .is_some_and(|drive| drive["health"] == "HEALTH_GOOD")
-        })
+    let is_unknown = |drive: &serde_json::Value| {
+        let unknown_why = drive["healthUnknownWhy"].as_str().unwrap_or_default();
+        drive["health"] == "HEALTH_UNKNOWN" && unknown_why.contains(why)
+    };
+    daemon.until("every drive is unknown, with the reason", |daemon| {
+        drives
+            .iter()
+            .all(|drive| daemon.drive(drive).is_some_and(|drive| is_unknown(&drive)))
     });
     // The state does not change. No event announces that, so the test waits.
     pause(2000);
     for drive in drives {
         let drive = daemon.drive(drive).expect("a drive");
-        assert_eq!(
-            drive["health"], "HEALTH_GOOD",
-            "one state of the node, not an alarm per drive: {drive:#}"
-        );
+        assert!(is_unknown(&drive), "{drive:#}");
         assert_eq!(
             drive["findings"].as_array().map(Vec::len),
             Some(0),
-            "{drive:#}"
+            "one state of the node, not an alarm per drive: {drive:#}"
         );
     }
+    let volumes = daemon.ask(&["volumes"]).expect("answered");
+    let volumes = volumes["volumes"].as_array().expect("a list");
+    assert!(
+        !volumes.is_empty() && volumes.iter().all(|it| it["health"] == "HEALTH_GOOD"),
+        "judged by their own evidence: {volumes:#?}"
+    );
 }
 
 #[test]
