@@ -252,17 +252,22 @@ pub(crate) fn evaluate(
         history,
         limits: &terms.limits,
     };
+    let mut causes: Vec<(usize, Reason, Symptom)> = RULES
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| !terms.ignore_reasons.contains(&rule.reason))
+        .filter_map(|(row, rule)| Some((row, rule.reason, (rule.evaluate)(&case)?)))
+        .collect();
+    causes.sort_by_key(|(row, _, cause)| (std::cmp::Reverse(cause.severity), *row));
+    let causes = match case.ata() {
+        Some(ata) if causes.len() > 1 => fold_by_attribute(causes, ata, &case),
+        _ => causes,
+    };
     let mut by_reason: BTreeMap<Reason, (usize, Vec<Symptom>)> = BTreeMap::new();
-    for (row, rule) in RULES.iter().enumerate() {
-        if !terms.ignore_reasons.contains(&rule.reason)
-            && let Some(cause) = (rule.evaluate)(&case)
-        {
-            by_reason
-                .entry(rule.reason)
-                .or_insert((row, Vec::new()))
-                .1
-                .push(cause);
-        }
+    for (row, reason, cause) in causes {
+        let (first_row, of_reason) = by_reason.entry(reason).or_insert((row, Vec::new()));
+        *first_row = row.min(*first_row);
+        of_reason.push(cause);
     }
     let mut hits: Vec<(usize, RuleHit)> = by_reason
         .into_iter()
@@ -270,6 +275,45 @@ pub(crate) fn evaluate(
         .collect();
     hits.sort_by_key(|(row, hit)| (std::cmp::Reverse(hit.severity), *row));
     hits.into_iter().map(|(_, hit)| hit).collect()
+}
+
+/// One attribute, one finding: a symptom that rests only on attributes that a worse one quotes is reported
+/// with that one. The causes are sorted, the worst first.
+fn fold_by_attribute(
+    causes: Vec<(usize, Reason, Symptom)>,
+    ata: &Ata,
+    case: &RuleInput,
+) -> Vec<(usize, Reason, Symptom)> {
+    // Attribute 196 supports a finding and never raises one.
+    let identity = &case.report.identity;
+    let lines = text::attribute_lines(ata, |attribute| {
+        history::attribute_metric(attribute, ata, identity) != Some(Metric::ReallocationEvents)
+    });
+    let mut kept: Vec<(usize, Reason, Symptom)> = Vec::new();
+    for (row, reason, cause) in causes {
+        let quoted: Vec<&String> = cause
+            .evidence
+            .iter()
+            .filter(|line| lines.contains(line))
+            .collect();
+        let covers = |(_, other, worse): &&mut (usize, Reason, Symptom)| {
+            *other != reason
+                && worse.severity > Severity::Info
+                && quoted.iter().all(|line| worse.evidence.contains(line))
+        };
+        let may_fold = !quoted.is_empty() && cause.severity > Severity::Info;
+        match kept.iter_mut().find(covers).filter(|_| may_fold) {
+            Some((_, _, worse)) => {
+                worse.message = format!("{}; {}", worse.message, cause.message);
+                let more = cause.evidence.into_iter();
+                let more: Vec<String> =
+                    more.filter(|line| !worse.evidence.contains(line)).collect();
+                worse.evidence.extend(more);
+            }
+            None => kept.push((row, reason, cause)),
+        }
+    }
+    kept
 }
 
 fn merge(reason: Reason, mut causes: Vec<Symptom>) -> Option<RuleHit> {

@@ -80,6 +80,29 @@ const LIFE_LEFT_NAMES: &[&str] = &[
     "Drive_Life_Remaining%",
 ];
 
+/// Attributes of that list whose name does not say in which direction they count.
+const SILENT_NAMES: &[&str] = &["Media_Wearout_Indicator", "Wear_Leveling_Count"];
+
+/// Numbers of `Media_Wearout_Indicator` that count the used percent upwards: WD and SanDisk (drivedb.h,
+/// `-v 230,hex48` and `-v 230,raw16`). 233, of Intel and others, counts what is left.
+const MEDIA_WEAROUT_USED_IDS: &[u8] = &[230];
+
+/// Attributes whose raw value is the mean number of erasures of a block.
+const MEAN_ERASURE_NAMES: &[&str] = &[
+    "Wear_Leveling_Count",
+    "Average_PE_Cycles_TLC",
+    "Average_Erase_Count",
+    "Avg_Write/Erase_Count",
+    "Ave_Block-Erase_Count",
+    "Average_Block-Erase_Ct",
+];
+
+/// No flash is designed for fewer erasures of a block (QLC: a few hundred).
+const MIN_DESIGNED_ERASURES: u64 = 100;
+
+/// Sources of the used percent may differ by this much.
+const WEAR_TOLERANCE: u64 = 3;
+
 /// Attributes of that list whose raw value counts the same percent down while the normalized value
 /// stays at 100 (Silicon Motion, Phison).
 const RAW_LIFE_LEFT_NAMES: &[&str] = &[
@@ -286,8 +309,9 @@ fn raw_count(metric: Metric, attribute: &Attribute) -> Option<u64> {
         (Metric::CommandTimeouts, [_, _, all]) => Some(*all),
         (Metric::CommandTimeouts, [packed, ..]) if *packed > 0xffff => Some(packed & 0xffff),
         // Only drivedb defines whether a plain number is packed: by a guess, a count of 65,536
-        // would restart at 1. No error counter needs more than 32 bits: a larger value is no count.
-        (_, [first, ..]) => Some(*first).filter(|count| *count <= u64::from(u32::MAX)),
+        // would restart at 1. No error counter needs more than 32 bits: a larger value is no count,
+        // and neither are 32 bits that are all set.
+        (_, [first, ..]) => Some(*first).filter(|count| *count < u64::from(u32::MAX)),
     }
 }
 
@@ -300,6 +324,53 @@ pub(in crate::model::smart) fn wear_percent(
     if !in_database(identity) || !is_solid_state(ata, identity) {
         return None;
     }
+    let used = wear_by_name(attribute)?;
+    if counts_upwards(attribute, used, ata) {
+        return Some(100 - used);
+    }
+    Some(used)
+}
+
+/// Whether the normalized value of a life that seems to be `used` counts the used percent after all:
+/// the drive database says so of this number, or another field of the drive contradicts it and
+/// confirms the other direction.
+fn counts_upwards(attribute: &Attribute, used: u64, ata: &Ata) -> bool {
+    if used > 100 || !SILENT_NAMES.contains(&attribute.name.as_str()) {
+        return false;
+    }
+    if attribute.name == "Media_Wearout_Indicator" && MEDIA_WEAROUT_USED_IDS.contains(&attribute.id)
+    {
+        return true;
+    }
+    let reversed = 100 - used;
+    let by_name = ata.attributes.iter().filter_map(|other| {
+        let directed = !SILENT_NAMES.contains(&other.name.as_str());
+        wear_by_name(other).filter(|_| directed)
+    });
+    let is_contradicted = endurance_statistic(ata)
+        .into_iter()
+        .chain(by_name)
+        .any(|other| {
+            other.abs_diff(reversed) <= WEAR_TOLERANCE && other.abs_diff(used) > 2 * WEAR_TOLERANCE
+        });
+    // Nothing wears out by so few erasures.
+    let erasures = ata
+        .attributes
+        .iter()
+        .filter(|other| MEAN_ERASURE_NAMES.contains(&other.name.as_str()))
+        .filter_map(|other| first_number(&other.raw_text).filter(|count| *count > 0))
+        .max();
+    let too_few = used >= 50
+        && erasures.is_some_and(|count| count.saturating_mul(100) < used * MIN_DESIGNED_ERASURES);
+    is_contradicted || too_few
+}
+
+fn first_number(raw_text: &str) -> Option<u64> {
+    raw_text.split(' ').next()?.parse().ok()
+}
+
+/// The used percent as the attribute's name says.
+fn wear_by_name(attribute: &Attribute) -> Option<u64> {
     let name = attribute.name.as_str();
     let value = u64::from(attribute.value);
     let raw = attribute.raw_text.parse::<u64>().ok();
@@ -329,7 +400,8 @@ fn endurance_statistic(ata: &Ata) -> Option<u64> {
         .statistics
         .iter()
         .find(|statistic| statistic.page == 7 && statistic.offset == 8);
-    found.and_then(|statistic| u64::try_from(statistic.value).ok())
+    // One byte: 255 from 255 % on.
+    found.and_then(|statistic| u8::try_from(statistic.value).ok().map(u64::from))
 }
 
 /// The value that smartctl 7.5 and later derives from attributes and statistics, also for models

@@ -6,7 +6,7 @@
 use crate::model::finding::Severity;
 use crate::model::smart::history::is_temperature;
 use crate::model::smart::report::{InformationalException, Message, WhenFailed};
-use crate::model::smart::rules::text::attribute_lines;
+use crate::model::smart::rules::text::{attribute_lines, pluralize};
 use crate::model::smart::rules::{RuleInput, Symptom};
 
 /// ASC 5Dh: failure prediction threshold exceeded.
@@ -111,23 +111,75 @@ pub(crate) fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
 /// Reliability is degraded by significant media errors or an internal error (NVMe Base 2.0
 /// 5.16.1.3, Critical Warning bit 2). BAD. Clears when the drive clears the bit.
 pub(crate) fn nvme_reliability(case: &RuleInput) -> Option<Symptom> {
-    critical_warning_symptom(
-        case,
-        0b100,
-        Severity::Bad,
-        "The drive says that its reliability is degraded",
-    )
+    let message = format!(
+        "The drive says that its reliability is degraded{}",
+        warning_cause(case)
+    );
+    critical_warning_symptom(case, 0b100, Severity::Bad, &message)
+}
+
+/// What the rest of the health log says about the cause of a warning: `: it is worn out (100 % of its
+/// designed life is used); 100 % of its spare blocks are left, it counts no media errors`.
+fn warning_cause(case: &RuleInput) -> String {
+    let Some(nvme) = case.nvme() else {
+        return String::new();
+    };
+    let (spare, threshold) = (nvme.available_spare, nvme.available_spare_threshold);
+    let is_spare_used = nvme.critical_warning.is_some_and(|bits| bits & 1 != 0)
+        || spare
+            .zip(threshold)
+            .is_some_and(|(spare, threshold)| spare < threshold);
+    let used = nvme.percentage_used;
+    let left = |spare: u8| format!("{spare} % of its spare blocks are left");
+    // Each finding: whether it explains the warning, and its text.
+    let findings = [
+        used.map(|used| match used >= 100 {
+            true => (
+                true,
+                format!("it is worn out ({used} % of its designed life is used)"),
+            ),
+            false => (false, format!("{used} % of its designed life is used")),
+        }),
+        match (is_spare_used, spare) {
+            (true, Some(spare)) => Some((
+                true,
+                format!("its spare blocks are used up ({spare} % left)"),
+            )),
+            (true, None) => Some((true, "its spare blocks are used up".to_owned())),
+            (false, spare) => spare.map(|spare| (false, left(spare))),
+        },
+        nvme.media_errors.map(|count| match count {
+            0 => (false, "it counts no media errors".to_owned()),
+            _ => (
+                true,
+                pluralize(count, "media error", "media errors") + " counted",
+            ),
+        }),
+    ];
+    let texts = |explains: bool| -> Vec<String> {
+        let chosen = findings.iter().flatten().filter(|(is, _)| *is == explains);
+        chosen.map(|(_, text)| text.clone()).collect()
+    };
+    let (causes, others) = (texts(true), texts(false));
+    match (causes.is_empty(), others.is_empty()) {
+        (true, true) => String::new(),
+        (true, false) => format!(
+            ", and nothing that it reports explains it: {}",
+            others.join(", ")
+        ),
+        (false, true) => format!(": {}", causes.join(", ")),
+        (false, false) => format!(": {}; {}", causes.join(", "), others.join(", ")),
+    }
 }
 
 /// The medium is in read-only mode (NVMe Base 2.0 5.16.1.3, Critical Warning bit 3). BAD. Clears
 /// when the drive clears the bit.
 pub(crate) fn nvme_read_only(case: &RuleInput) -> Option<Symptom> {
-    critical_warning_symptom(
-        case,
-        0b1000,
-        Severity::Bad,
-        "The drive has made its medium read-only",
-    )
+    let message = format!(
+        "The drive has made its medium read-only{}",
+        warning_cause(case)
+    );
+    critical_warning_symptom(case, 0b1000, Severity::Bad, &message)
 }
 
 /// The backup of the volatile memory has failed (NVMe Base 2.0 5.16.1.3, Critical Warning bit 4):

@@ -1,5 +1,6 @@
 //! The rules as a specification: each with both sides of its limits.
 
+mod causes;
 mod laws;
 mod levels;
 mod scenarios;

@@ -19,7 +19,8 @@ pub(crate) fn percent_used(case: &RuleInput) -> Option<Symptom> {
     let mut evidence = metric_lines(case, Metric::WearPercent);
     if let Some(ata) = case.ata() {
         evidence.extend(attribute_lines(ata, |attribute| {
-            wear_percent(attribute, ata, &case.report.identity).is_some()
+            wear_percent(attribute, ata, &case.report.identity)
+                .is_some_and(|used| reaches_limit(used, case.limits.wear_suspect_percent))
         }));
         evidence.extend(
             endurance_used(ata, &case.report.identity)
@@ -95,6 +96,9 @@ pub(crate) fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
 pub(crate) fn ata_spare(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let mut evidence = attribute_lines(ata, |attribute| {
+        if attribute.when_failed == WhenFailed::Now {
+            return false;
+        }
         let left = spare_percent(attribute, ata, &case.report.identity);
         let threshold = attribute
             .threshold

@@ -140,9 +140,10 @@ fn a_plain_number_counts_as_it_stands_so_that_more_is_never_less() {
             Metric::ReportedUncorrectable,
         )
     };
-    for count in [0, 255, 65_535, 65_536, 131_072, 983_040, 4_294_967_295] {
+    for count in [0, 255, 65_535, 65_536, 131_072, 983_040, 4_294_967_294] {
         assert_eq!(of(count), Some(count));
     }
+    assert_eq!(of(4_294_967_295), None, "all bits set");
     assert_eq!(of(4_294_967_296), None);
 }
 
