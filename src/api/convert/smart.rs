@@ -63,6 +63,7 @@ pub(crate) fn of_report(report: &SmartReport) -> wire::Smart {
             .iter()
             .map(|message| message.text.clone())
             .collect(),
+        notes: report.notes.clone(),
         family: report.identity.family.clone().unwrap_or_default(),
         device: report.identity.device.clone(),
         device_type: report.identity.device_type.clone(),

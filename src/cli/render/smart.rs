@@ -129,6 +129,8 @@ pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
     lines.push(("device".to_owned(), escape_control(&device)));
     let messages = smart.messages.iter().map(|text| escape_control(text));
     lines.extend(labelled("smartctl", messages).map(owned));
+    let notes = smart.notes.iter().map(|text| escape_control(text));
+    lines.extend(labelled("left out", notes).map(owned));
     format!(
         "\n{}{}",
         heading("SMART", screen),
@@ -198,6 +200,13 @@ fn change_text(value: &wire::SmartValue, unit: &str, screen: &Screen) -> String 
     }
 }
 
+/// How long ago this power-on hour was; None: unknown. The logs of ATA and SCSI have 16 bits for it, so
+/// an old drive's hour may be any that has wrapped to this one.
+fn hours_since(now: u64, at: u64) -> Option<u64> {
+    let may_have_wrapped = now > u64::from(u16::MAX) && at <= u64::from(u16::MAX);
+    now.checked_sub(at).filter(|_| !may_have_wrapped)
+}
+
 pub(crate) fn self_tests(smart: &wire::Smart) -> Vec<String> {
     let Some(tests) = &smart.self_tests else {
         return Vec::new();
@@ -208,7 +217,7 @@ pub(crate) fn self_tests(smart: &wire::Smart) -> Vec<String> {
     let one = |test: &wire::SelfTest| {
         let when =
             test.hours.map(
-                |at| match smart.power_on_hours.and_then(|now| now.checked_sub(at)) {
+                |at| match smart.power_on_hours.and_then(|now| hours_since(now, at)) {
                     Some(ago) => format!(", {ago} hours of power ago"),
                     None => format!(", at hour {at}"),
                 },

@@ -279,16 +279,21 @@ pub(crate) fn answer(facts: &Facts, known: &KnownDrive, valid: Duration, now: Ti
         Some((at, SmartOutcome::Standby { .. })) => Some(*at),
         _ => None,
     };
-    if let Some((at, _)) = smart.and_then(|smart| smart.history.last.as_ref()) {
+    if let Some((at, report)) = smart.and_then(|smart| smart.history.last.as_ref()) {
         // A drive that sleeps is judged by its last report, however old.
         let counts_from = [asleep_at, facts.smart.last_suspended(&drive.id)]
             .into_iter()
             .flatten()
             .fold(*at, Timestamp::max);
         let is_old = !drive.asleep && elapsed(counts_from, now) > valid;
-        return match is_old && facts.is_queried(drive) {
-            true => Answer::Outstanding(too_old(facts, *at, outcome.is_none())),
-            false => Answer::Received,
+        return if is_old && facts.is_queried(drive) {
+            Answer::Outstanding(too_old(facts, *at, outcome.is_none()))
+        } else if report.has_only_logs() {
+            Answer::Outstanding(UnknownHealth::failed(
+                "SMART: the drive's logs can be read, but neither its verdict nor its counters",
+            ))
+        } else {
+            Answer::Received
         };
     }
     let standby = |mode: &str| {

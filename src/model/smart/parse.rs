@@ -9,8 +9,10 @@
 //! healthy drives behind bridges and means nothing when health data is present.
 
 mod ata;
+mod bridge;
 mod fields;
 mod identity;
+mod json_output;
 mod no_data;
 mod nvme;
 mod scsi;
@@ -21,8 +23,11 @@ mod tests;
 use serde_json::Value;
 
 use crate::model::smart::SmartResponse;
-use crate::model::smart::parse::fields::Field;
-use crate::model::smart::report::{Body, Identity, Message, SmartReport};
+use crate::model::smart::parse::fields::{Field, is_all_ones};
+use crate::model::smart::parse::json_output::StrayText;
+use crate::model::smart::report::{
+    Body, Identity, Message, SelfTest, SelfTestOutcome, SmartReport,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ParseError {
@@ -32,6 +37,8 @@ pub(crate) enum ParseError {
     TextOutput,
     #[error("this is JSON, but not smartctl's")]
     NotSmartctl,
+    #[error("this holds the output of more than one run of smartctl: give each its own file")]
+    SeveralOutputs,
     /// `--scan`, `--version`: output of smartctl that is not about one drive.
     #[error(
         "smartctl was not asked about a drive here: this is what it says with --scan or --version"
@@ -56,10 +63,16 @@ const MAX_WARNING_LENGTH: usize = 800;
 
 /// Parses the output of smartctl about one drive.
 pub(crate) fn parse(output: &[u8]) -> Result<SmartResponse, ParseError> {
-    let document = document(output)?;
+    let (document, stray) = document(output)?;
     let root = Field::of(&document);
     let smartctl = check_version(version_of(root)?, MIN_RECORDED_VERSION)?;
-    let report = report(root, smartctl);
+    let mut report = report(root, smartctl);
+    let no_answer =
+        bridge::answered_for_drive(root, &report).or_else(|| nothing_valid_left(&report));
+    if let Some(why) = no_answer {
+        return Ok(SmartResponse::Failed { why });
+    }
+    report.notes.extend(stray.map(|text| text.note(smartctl)));
     if has_content(&report) {
         return Ok(SmartResponse::Report(Box::new(report)));
     }
@@ -71,7 +84,7 @@ pub(crate) fn parse(output: &[u8]) -> Result<SmartResponse, ParseError> {
 pub(crate) fn version(output: &[u8]) -> Result<[u32; 2], ParseError> {
     let version = match version_of_text(output) {
         Some(version) => version,
-        None => version_of(Field::of(&document(output)?))?,
+        None => version_of(Field::of(&document(output)?.0))?,
     };
     check_version(version, MIN_VERSION)
 }
@@ -79,23 +92,28 @@ pub(crate) fn version(output: &[u8]) -> Result<[u32; 2], ParseError> {
 /// The identity of the drive in any output about a drive, also without health data (`smartctl -j
 /// -i`).
 pub(crate) fn identity(output: &[u8]) -> Result<Identity, ParseError> {
-    let document = document(output)?;
+    let (document, _) = document(output)?;
     version_of(Field::of(&document))?;
     Ok(identity::identity(Field::of(&document)))
 }
 
-fn document(output: &[u8]) -> Result<Value, ParseError> {
+/// smartctl's JSON, and the text around it.
+fn document(output: &[u8]) -> Result<(Value, Option<StrayText>), ParseError> {
+    // The model of a drive may contain any byte, and smartctl copies it.
+    let text = String::from_utf8_lossy(output);
+    let error = match json_output::find(&text)? {
+        Ok(found) => return Ok(found),
+        Err(error) => error,
+    };
     if let Some(version) = version_of_text(output) {
         return Err(check_version(version, MIN_VERSION)
             .err()
             .unwrap_or(ParseError::TextOutput));
     }
-    // The model of a drive may contain any byte, and smartctl copies it.
-    let text = String::from_utf8_lossy(output);
-    if text.contains("=== START OF ") && !text.trim_start().starts_with('{') {
+    if text.contains("=== START OF ") {
         return Err(ParseError::TextOutput);
     }
-    Ok(serde_json::from_str(&text)?)
+    Err(error.into())
 }
 
 fn version_of(root: Field<'_>) -> Result<[u32; 2], ParseError> {
@@ -134,39 +152,73 @@ fn check_version(version: [u32; 2], oldest: [u32; 2]) -> Result<[u32; 2], ParseE
 }
 
 fn report(root: Field<'_>, smartctl: [u32; 2]) -> SmartReport {
+    let mut notes = Vec::new();
     let identity = identity::identity(root);
     let nvme_log = root.get("nvme_smart_health_information_log");
     let support = root.get("smart_support");
+    let status = root.get("smartctl").get("exit_status");
+    let mut verdict = Verdict {
+        passed: root.get("smart_status").get("passed").as_bool(),
+        exit_status: status.as_unsigned().unwrap_or(0),
+    };
     let body = match identity.protocol.as_str() {
-        "ATA" => Body::Ata(ata::body(root)),
-        "NVMe" => Body::Nvme(nvme::body(root)),
-        "SCSI" => Body::Scsi(scsi::body(root, smartctl)),
+        "ATA" => Body::Ata(ata::body(root, &mut verdict, &mut notes)),
+        "NVMe" => Body::Nvme(nvme::body(root, &mut verdict, &mut notes)),
+        "SCSI" => Body::Scsi(scsi::body(root, smartctl, &mut verdict, &mut notes)),
         _ => Body::None,
     };
+    let plausible = |amount: &u64| !is_all_ones(*amount);
+    let power_on_hours = root
+        .get("power_on_time")
+        .get_u64("hours")
+        .or_else(|| nvme_log.get_u64("power_on_hours"))
+        .filter(plausible);
     SmartReport {
         smartctl,
-        exit_status: root
-            .get("smartctl")
-            .get("exit_status")
-            .as_unsigned()
-            .unwrap_or(0),
+        exit_status: verdict.exit_status,
         messages: messages(root),
         with_text: root.get("smartctl").get("output").is_some(),
         available: support.get("available").as_bool(),
         enabled: support.get("enabled").as_bool(),
-        passed: root.get("smart_status").get("passed").as_bool(),
+        passed: verdict.passed,
         temperature: identity::temperature(root),
         temperature_limit: identity::temperature_limit(root),
-        power_on_hours: root
-            .get("power_on_time")
-            .get_u64("hours")
-            .or_else(|| nvme_log.get_u64("power_on_hours")),
+        power_on_hours,
         power_cycles: root
             .get_u64("power_cycle_count")
-            .or_else(|| nvme_log.get_u64("power_cycles")),
-        self_tests: self_tests::self_tests(root),
+            .or_else(|| nvme_log.get_u64("power_cycles"))
+            .filter(plausible),
+        self_tests: self_tests::self_tests(root, power_on_hours, &mut notes),
+        notes,
         identity,
         body,
+    }
+}
+
+/// Why a report whose invalid values were dropped is no answer: what is left carries no verdict, and
+/// no failed self-test either. None: it is one.
+fn nothing_valid_left(report: &SmartReport) -> Option<String> {
+    let failed = |test: &SelfTest| test.outcome == SelfTestOutcome::Failed;
+    let is_evidence = report.notes.is_empty()
+        || report.has_health_data()
+        || report.self_tests.log.iter().any(failed);
+    (!is_evidence).then(|| {
+        let notes = report.notes.join("; ");
+        format!("what smartctl read is no evidence about the drive's health: {notes}")
+    })
+}
+
+/// The drive's overall verdict, and the exit status, whose bit 3 repeats it (smartctl(8)).
+struct Verdict {
+    passed: Option<bool>,
+    exit_status: u8,
+}
+
+impl Verdict {
+    /// The verdict rests on what is no evidence.
+    fn drop(&mut self) {
+        self.passed = None;
+        self.exit_status &= !8;
     }
 }
 

@@ -15,6 +15,8 @@ pub struct SmartReport {
     pub exit_status: u8,
     /// smartctl's own warnings and errors, and drivedb's warnings (firmware with known bugs).
     pub messages: Vec<Message>,
+    /// What of the output was left out because it is no evidence, and why: sentences for people.
+    pub notes: Vec<String>,
     /// The text output was present (`--json=o`): only it contains the warnings of drivedb.
     pub with_text: bool,
     pub identity: Identity,
@@ -276,6 +278,11 @@ impl SmartReport {
     /// (smartctl(8), EXIT STATUS).
     pub(crate) fn overall_passed(&self) -> Option<bool> {
         self.passed.or((self.exit_status & 8 != 0).then_some(false))
+    }
+
+    /// Whether logs were read, and nothing that says how the drive is.
+    pub(crate) fn has_only_logs(&self) -> bool {
+        self.body != Body::None && !self.has_health_data()
     }
 
     /// Whether the report has data about health: a verdict, attributes, a health log or counters.

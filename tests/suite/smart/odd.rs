@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::host::{Daemon, Host, OFTEN, nvme, sas, sata, state, value};
 use crate::smartctl::{Nvme, Scsi};
@@ -132,6 +132,48 @@ fn a_drive_that_never_answered_is_unknown_with_the_reason() {
         "{:#?}",
         daemon.findings("sda")
     );
+}
+
+#[test]
+fn a_bridge_that_answers_for_the_drive_leaves_it_unknown_and_values_left_out_are_shown() {
+    let (host, daemon, before) = Host::with_pending_sectors(OFTEN);
+    let mut bridge = sata().response();
+    bridge.body = json!({
+        "smartctl": {"version": [7, 4], "exit_status": 0},
+        "device": {"name": "/dev/sda", "type": "scsi", "protocol": "SCSI"},
+        "scsi_vendor": "ASMT", "scsi_product": "2115", "smart_status": {"passed": true},
+        "temperature": {"current": 0, "drive_trip": 0},
+    });
+    host.smartctl
+        .set_response("/dev/sda", &bridge)
+        .expect("written");
+    let drive = daemon.until("it is unknown", |daemon| {
+        daemon
+            .drive("sda")
+            .filter(|drive| drive["smart"]["state"] == "STATE_FAILED")
+    });
+    let detail = drive["smart"]["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("sntasmedia"), "{drive:#}");
+    let after = daemon
+        .finding("sda", "PendingSectors")
+        .expect("it clears nothing");
+    assert_eq!(before["id"], after["id"]);
+
+    let mut odd = nvme().response();
+    odd.body["nvme_smart_health_information_log"]["available_spare_threshold"] = json!(255);
+    host.smartctl
+        .set_response("/dev/nvme0", &odd)
+        .expect("written");
+    let drive = daemon.until("the note is there", |daemon| {
+        daemon.drive("nvme0n1").filter(|drive| {
+            drive["smart"]["notes"]
+                .as_array()
+                .is_some_and(|notes| !notes.is_empty())
+        })
+    });
+    assert_eq!(drive["health"], "HEALTH_GOOD", "{drive:#}");
+    let note = drive["smart"]["notes"][0].as_str().unwrap_or_default();
+    assert!(note.contains("spare threshold 255 %"), "{note}");
 }
 
 #[test]

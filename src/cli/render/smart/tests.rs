@@ -184,6 +184,26 @@ fn attributes_are_a_table() {
 }
 
 #[test]
+fn what_was_left_out_and_an_age_that_may_have_wrapped_are_shown() {
+    let mut smart = smart_response();
+    smart.notes = vec!["spare threshold 255 %".to_owned()];
+    let text = smart::section(&drive(smart.clone()), &screen(Some(100)));
+    assert!(
+        text.contains("left out") && text.contains("spare threshold 255 %"),
+        "{text}"
+    );
+    smart.power_on_hours = Some(70_000);
+    smart.self_tests.get_or_insert_default().log =
+        vec![test("Short offline", "passed", "Completed", 4464)];
+    assert_eq!(
+        smart::self_tests(&smart),
+        ["Short offline passed: Completed, at hour 4464"]
+    );
+    smart.power_on_hours = Some(60_000);
+    assert!(smart::self_tests(&smart)[0].ends_with("55536 hours of power ago"));
+}
+
+#[test]
 fn history_has_a_line_a_value() {
     let point = |seconds: i64, value| wire::SmartPoint {
         time: before(seconds),

@@ -11,7 +11,7 @@ use crate::model::observation::Observation;
 use crate::model::policy::Policy;
 use crate::model::smart::SmartResponse;
 use crate::model::smart::history::SmartHistory;
-use crate::model::smart::report::SmartReport;
+use crate::model::smart::report::{Ata, Body, SmartReport};
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
 fn unknown_drive(world: &TestHost) -> Option<UnknownHealth> {
@@ -145,6 +145,28 @@ fn a_disk_waits_for_its_first_answer_to_smartctl() {
     let pending = UnknownHealth::pending("SMART: not queried yet");
     assert_eq!(unknown_drive(&world), Some(pending));
     respond(&mut world, SmartResponse::Report(Box::default()));
+    assert_eq!(unknown_drive(&world), None);
+}
+
+#[test]
+fn logs_without_a_verdict_are_no_answer_about_health() {
+    let mut world = unread(|_| {});
+    read_log(&mut world);
+    read_counters(&mut world);
+    let logs = SmartReport {
+        body: Body::Ata(Ata {
+            error_count: Some(2),
+            ..Ata::default()
+        }),
+        ..SmartReport::default()
+    };
+    respond(&mut world, SmartResponse::Report(Box::new(logs.clone())));
+    assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Failed));
+    let judged = SmartReport {
+        passed: Some(true),
+        ..logs
+    };
+    respond(&mut world, SmartResponse::Report(Box::new(judged)));
     assert_eq!(unknown_drive(&world), None);
 }
 

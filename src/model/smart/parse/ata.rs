@@ -1,6 +1,7 @@
 //! ATA: attributes, the error log, pending defects, device statistics (ataprint.cpp; ACS-4).
 
-use crate::model::smart::parse::fields::{Field, endurance_used};
+use crate::model::smart::parse::Verdict;
+use crate::model::smart::parse::fields::{Field, endurance_used, is_all_ones};
 use crate::model::smart::report::{Ata, Attribute, LoggedError, Statistic, WhenFailed};
 
 /// A drive has at most 30 attributes.
@@ -8,7 +9,81 @@ const MAX_ATTRIBUTES: usize = 64;
 const MAX_ERRORS: usize = 8;
 const MAX_STATISTICS: usize = 256;
 
-pub(crate) fn body(root: Field<'_>) -> Ata {
+/// The log without the fields that are no evidence.
+pub(crate) fn body(root: Field<'_>, verdict: &mut Verdict, notes: &mut Vec<String>) -> Ata {
+    let mut ata = read(root);
+    let rows = ata.attributes.len();
+    let is_zero = |attribute: &Attribute| {
+        (attribute.value, attribute.worst, attribute.raw) == (0, 0, 0)
+            && attribute.threshold.unwrap_or(0) == 0
+    };
+    if rows > 0 && ata.attributes.iter().all(is_zero) {
+        ata.attributes.clear();
+        notes.push(
+            "the attributes are all zero, as no drive reports: none of them counts".to_owned(),
+        );
+    }
+    ata.attributes
+        .retain(|attribute| !has_all_bits_set(attribute));
+    let left = ata.attributes.len();
+    if 0 < left && left < rows {
+        notes.push(format!(
+            "{} attributes have all bits set and do not count",
+            rows - left
+        ));
+    } else if left < rows {
+        if notes.is_empty() {
+            notes.push("the attributes have all bits set: none of them counts".to_owned());
+        }
+        // What answers with such a page answers for the drive: its "passed" proves nothing. smartctl
+        // derives a bad verdict from the page where the drive's own is missing.
+        if verdict.passed != Some(false) || is_attribute_check(root) {
+            verdict.drop();
+        }
+    }
+    for (name, count) in [
+        ("the pending defects log", &mut ata.pending_defects),
+        ("the error log", &mut ata.error_count),
+    ] {
+        if count.take_if(|count| is_all_ones(*count)).is_some() {
+            notes.push(format!(
+                "the count of {name} has all bits set and does not count"
+            ));
+        }
+    }
+    let statistics = ata.statistics.len();
+    let is_valid = |value: i64| !u64::try_from(value).is_ok_and(is_all_ones);
+    ata.statistics.retain(|statistic| is_valid(statistic.value));
+    let dropped = statistics - ata.statistics.len();
+    if dropped > 0 {
+        notes.push(format!(
+            "{dropped} device statistics have all bits set and do not count"
+        ));
+    }
+    for (name, percent) in [
+        ("spare blocks available", &mut ata.spare_available),
+        ("threshold of spare blocks", &mut ata.spare_threshold),
+    ] {
+        let invalid = percent.take_if(|percent| *percent > 100);
+        notes.extend(invalid.map(|percent| format!("{name} {percent} %: invalid, does not count")));
+    }
+    ata
+}
+
+/// The row of an erased page.
+fn has_all_bits_set(attribute: &Attribute) -> bool {
+    (attribute.value, attribute.worst) == (0xff, 0xff)
+        && (attribute.id == 0xff || is_all_ones(attribute.raw))
+}
+
+fn is_attribute_check(root: Field<'_>) -> bool {
+    root.get("smartctl").get("messages").items().any(|message| {
+        let text = message.get("string").as_text();
+        text.is_some_and(|text| text.contains("based on an Attribute check"))
+    })
+}
+
+fn read(root: Field<'_>) -> Ata {
     let spare = root.get("spare_available");
     let log = root.get("ata_smart_error_log");
     // The extended log counts to 65535 and has more entries; older drives have the summary.

@@ -22,6 +22,11 @@ impl<'a> Field<'a> {
         self.0.is_some_and(Value::is_object)
     }
 
+    /// An empty place in an array, or no value.
+    pub(crate) fn is_none(self) -> bool {
+        !self.is_some()
+    }
+
     pub(crate) fn is_some(self) -> bool {
         self.0.is_some_and(|value| !value.is_null())
     }
@@ -98,6 +103,12 @@ impl<'a> Field<'a> {
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         }
     }
+}
+
+/// All bits of a counter are set, in 32, 48, 64 or more bits: an erased or missing page, and no count.
+pub(crate) fn is_all_ones(amount: u64) -> bool {
+    const BITS_48: u64 = (1 << 48) - 1;
+    amount == u64::from(u32::MAX) || amount == BITS_48 || amount == u64::MAX
 }
 
 /// The used percent of the designed life: of all protocols, from 7.5 on.

@@ -1,7 +1,9 @@
 //! Documents as each version of smartctl writes them; the drives in them are invented.
 
+mod invalid_values;
 mod laws;
 mod responses;
+mod surroundings;
 mod versions;
 
 use serde_json::{Value, json};
@@ -47,7 +49,7 @@ pub(crate) fn nvme(version: [u32; 2], exit_status: u8, more: Value) -> Value {
 pub(crate) fn scsi(version: [u32; 2], exit_status: u8, more: Value) -> Value {
     let mut drive = json!({
         "device": {"name": "/dev/sdy", "info_name": "/dev/sdy", "type": "scsi", "protocol": "SCSI"},
-        "serial_number": "SC9", "logical_unit_id": "0x5000ABC123456789", "smart_status": {"passed": true},
+        "serial_number": "SC90A7Q1", "logical_unit_id": "0x5000ABC123456789", "smart_status": {"passed": true},
     });
     merge(&mut drive, more);
     document(version, exit_status, drive)
