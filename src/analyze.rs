@@ -21,6 +21,9 @@ pub(crate) mod smart;
 mod tests;
 mod unwrap;
 
+/// Exit status where the input allows no answer, as of a monitoring plugin and of `check`.
+const EXIT_UNKNOWN: u8 = 3;
+
 pub use fsck::fsck;
 pub use input_source::InputSource;
 pub use log_analyzer::{kernel_log, kernel_log_from};

@@ -13,6 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
+use crate::analyze::EXIT_UNKNOWN;
 use crate::analyze::input_source::InputSource;
 use crate::model::check::parse::{OutputParser, ParsedOutput};
 use crate::model::check::{
@@ -90,6 +91,17 @@ pub struct Unreadable {
     pub error: String,
 }
 
+impl FsckAnalysis {
+    /// 1: a file could not be read; 3: there is no verdict.
+    pub(crate) fn exit_status(&self) -> u8 {
+        match self.verdict {
+            _ if !self.unreadable.is_empty() => 1,
+            CheckVerdict::Clean | CheckVerdict::Suspected | CheckVerdict::Corrupted => 0,
+            CheckVerdict::Inconclusive | CheckVerdict::Failed => EXIT_UNKNOWN,
+        }
+    }
+}
+
 /// Reads the outputs and returns the verdict over all of them. `statuses`: one for each file, one
 /// for all, or none.
 pub fn fsck(
@@ -104,14 +116,17 @@ pub fn fsck(
             files: sources.len(),
         });
     }
-    let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
+    let (mut runs, mut unreadable, mut unfinished) = (Vec::new(), Vec::new(), Vec::new());
     for (at, source) in sources.iter().enumerate() {
         let status = statuses.get(at).or(statuses.first()).copied();
         match read(filesystem, source) {
-            Ok(parsed) => runs.push((
-                source.name(),
-                run_from_output(filesystem, mode, parsed, status, runs.len()),
-            )),
+            Ok(parsed) => {
+                if !parsed.complete {
+                    unfinished.push(source.name());
+                }
+                let run = run_from_output(filesystem, mode, parsed, status, runs.len());
+                runs.push((source.name(), run));
+            }
             Err(error) => unreadable.push(Unreadable {
                 file: source.name(),
                 error: error.to_string(),
@@ -120,12 +135,25 @@ pub fn fsck(
     }
     let all: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
     let outcome = decision::conclude(filesystem, UNNAMED_DEVICE, mode, &all, FROZEN_RUN_GAP);
+    let no_verdict = matches!(
+        outcome.verdict,
+        CheckVerdict::Failed | CheckVerdict::Inconclusive
+    );
+    let reason = match no_verdict && !unfinished.is_empty() {
+        true => format!(
+            "Unknown: no output of a finished run of {} in {}. {}",
+            filesystem.checker().0,
+            unfinished.join(", "),
+            outcome.reason
+        ),
+        false => outcome.reason,
+    };
     Ok(FsckAnalysis {
         files: sources.iter().map(InputSource::name).collect(),
         filesystem: filesystem.name(),
         mode,
         verdict: outcome.verdict,
-        reason: outcome.reason,
+        reason,
         runs: runs
             .into_iter()
             .map(|(file, run)| fsck_run(file, run))

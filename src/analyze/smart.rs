@@ -12,11 +12,12 @@ use std::io::Read;
 
 use serde::{Serialize, Serializer};
 
+use crate::analyze::EXIT_UNKNOWN;
 use crate::analyze::input_source::InputSource;
 use crate::model::finding::{Severity, Status};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
-use crate::model::smart::report::{Body, SmartReport};
+use crate::model::smart::report::{Body, Identity, SmartReport};
 use crate::model::smart::{SmartResponse, history, parse, rules};
 
 /// Larger than the output of smartctl with all logs.
@@ -36,7 +37,7 @@ pub(crate) enum SmartError {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SmartAnalysis {
     pub file: String,
-    /// Empty when the drive reported nothing.
+    /// Empty when the output does not name the drive.
     pub drive: DriveIdentity,
     pub health: Health,
     pub findings: Vec<SmartFinding>,
@@ -52,6 +53,9 @@ pub(crate) struct SmartAnalysis {
     pub passed: Option<bool>,
     /// The attributes that decide the verdict.
     pub values: BTreeMap<&'static str, u64>,
+    /// What of the output was left out because it is no evidence, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// smartctl's warnings, including drivedb's warnings about firmware with known bugs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<String>,
@@ -118,6 +122,15 @@ pub(crate) struct SmartFinding {
     pub evidence: Vec<String>,
 }
 
+/// 1: the file could not be read; 3: it says nothing about the health of a drive.
+pub(crate) fn exit_status(answer: &Result<SmartAnalysis, SmartError>) -> u8 {
+    match answer {
+        Ok(answer) if answer.health != Health::Unknown => 0,
+        Ok(_) | Err(SmartError::Parse(_) | SmartError::TooLong) => EXIT_UNKNOWN,
+        Err(SmartError::Read(_)) => 1,
+    }
+}
+
 /// Reads one file and returns its drive's health.
 pub(crate) fn smart(
     source: &InputSource,
@@ -140,6 +153,7 @@ pub(crate) fn smart_from(
     file: String,
     policy: &SmartPolicy,
 ) -> Result<SmartAnalysis, parse::ParseError> {
+    let named = parse::identity(output).map(|identity| drive_identity(&identity));
     let (response, why, hint) = match parse::parse(output)? {
         SmartResponse::Report(report) => return Ok(analysis_of_report(file, &report, policy)),
         SmartResponse::Standby { mode } => (
@@ -154,7 +168,7 @@ pub(crate) fn smart_from(
     };
     Ok(SmartAnalysis {
         file,
-        drive: DriveIdentity::default(),
+        drive: named.unwrap_or_default(),
         health: Health::Unknown,
         findings: Vec::new(),
         response,
@@ -162,6 +176,7 @@ pub(crate) fn smart_from(
         hint,
         passed: None,
         values: BTreeMap::new(),
+        notes: Vec::new(),
         messages: Vec::new(),
     })
 }
@@ -175,20 +190,13 @@ fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) 
         Some(Severity::Info) | None => Health::Unknown,
     };
     let why = "it holds logs of the drive only, neither its verdict nor its counters: ask with smartctl -x";
-    let identity = &report.identity;
     SmartAnalysis {
         file,
         drive: DriveIdentity {
-            vendor: identity.vendor.clone(),
-            model: identity.model.clone(),
-            family: identity.family.clone(),
-            serial: identity.serial.clone(),
-            firmware: identity.firmware.clone(),
-            wwn: identity.wwn.clone(),
-            protocol: (report.body != Body::None).then(|| identity.protocol.clone()),
-            size_bytes: identity.size_bytes,
             temperature_celsius: report.temperature,
             power_on_hours: report.power_on_hours,
+            protocol: (report.body != Body::None).then(|| report.identity.protocol.clone()),
+            ..drive_identity(&report.identity)
         },
         health,
         findings: hits
@@ -210,11 +218,27 @@ fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) 
             .into_iter()
             .map(|(metric, value)| (metric.name(), value))
             .collect(),
+        notes: report.notes.clone(),
         messages: report
             .messages
             .iter()
             .map(|message| message.text.clone())
             .collect(),
+    }
+}
+
+fn drive_identity(identity: &Identity) -> DriveIdentity {
+    DriveIdentity {
+        vendor: identity.vendor.clone(),
+        model: identity.model.clone(),
+        family: identity.family.clone(),
+        serial: identity.serial.clone(),
+        firmware: identity.firmware.clone(),
+        wwn: identity.wwn.clone(),
+        protocol: Some(identity.protocol.clone()).filter(|protocol| !protocol.is_empty()),
+        size_bytes: identity.size_bytes,
+        temperature_celsius: None,
+        power_on_hours: None,
     }
 }
 

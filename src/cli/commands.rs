@@ -345,8 +345,12 @@ fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
             files,
             None,
             analyze::kernel_log,
-            |answer| answer.health == LogHealth::Unknown,
             render::kernel_log::text,
+            |answer| match answer {
+                Err(_) => 1,
+                Ok(answer) if answer.health == LogHealth::Unknown => analyze::EXIT_UNKNOWN,
+                Ok(_) => 0,
+            },
         ),
         Analyze::Smart { files, config } => {
             let policy = offline::policy(config.as_deref())?.smart;
@@ -355,8 +359,8 @@ fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
                 files,
                 Some(Health::Unknown),
                 |source| analyze::smart(source, &policy),
-                |_| false,
                 render::smart::file::text,
+                analyze::smart::exit_status,
             )
         }
         Analyze::Fsck {
@@ -374,32 +378,28 @@ fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
                 }
             };
             out.show_line(&answer, |answer| render::fsck::text(answer, &out.screen))?;
-            Ok(status_of(!answer.unreadable.is_empty()))
+            Ok(ExitCode::from(answer.exit_status()))
         }
     }
 }
 
-/// `analyze`: a file says neither that something is wrong nor that nothing is.
-const ANALYSIS_UNKNOWN: u8 = 3;
-
-/// Prints one answer per file, in their order, each as soon as it is available.
+/// Prints one answer per file, in their order, each as soon as it is available. The exit status: 1 if a
+/// file could not be read, otherwise the highest of the files.
 fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
     out: &Printer,
     files: &[PathBuf],
     health: Option<Health>,
     read: impl Fn(&InputSource) -> Result<T, E>,
-    is_unknown: impl Fn(&T) -> bool,
     text: impl Fn(&T, &Screen) -> String,
+    exit_status: impl Fn(&Result<T, E>) -> u8,
 ) -> Result<ExitCode, Error> {
-    let (mut has_unknown, mut has_unreadable) = (false, false);
+    let mut statuses = Vec::new();
     for source in sources(files) {
-        match read(&source) {
-            Ok(answer) => {
-                has_unknown |= is_unknown(&answer);
-                out.show_line(&answer, |answer| text(answer, &out.screen))?;
-            }
+        let result = read(&source);
+        statuses.push(exit_status(&result));
+        match result {
+            Ok(answer) => out.show_line(&answer, |answer| text(answer, &out.screen))?,
             Err(error) => {
-                has_unreadable = true;
                 let answer = Unreadable {
                     file: source.name(),
                     error: error.to_string(),
@@ -409,11 +409,9 @@ fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
             }
         }
     }
-    Ok(match (has_unreadable, has_unknown) {
-        (true, _) => ExitCode::FAILURE,
-        (false, true) => ExitCode::from(ANALYSIS_UNKNOWN),
-        (false, false) => ExitCode::SUCCESS,
-    })
+    let unread = statuses.contains(&1).then_some(1);
+    let status = unread.or(statuses.into_iter().max()).unwrap_or(0);
+    Ok(ExitCode::from(status))
 }
 
 /// `-` or no file selects standard input.

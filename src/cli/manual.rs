@@ -84,6 +84,10 @@ const ANALYZE: Exit = &[
     (0, "all files were read, with any result"),
     (1, "a file could not be read"),
     (2, "wrong usage"),
+    (
+        3,
+        "a file has nothing that was understood, or nothing that allows a verdict",
+    ),
 ];
 
 const ANALYZE_KERNEL_LOG: Exit = &[

@@ -150,3 +150,30 @@ fn an_answer_has_the_shape_of_a_check() {
     }
     "##);
 }
+
+#[test]
+fn input_that_is_no_finished_run_is_unknown_with_its_own_exit_status() {
+    let kernel = "[   12.3] EXT4-fs (sda1): mounted filesystem\n[   13.0] usb 1-1: new device\n";
+    for filesystem in [Ext4, Xfs, Filesystem::Btrfs] {
+        for text in ["", "\n\n", "NAME=linux\nID=linux\n", kernel] {
+            let (_file, source) = file(text, false);
+            let answer = fsck(filesystem, Mode::Unmounted, &[], &[source]).unwrap();
+            assert_eq!(
+                answer.exit_status(),
+                3,
+                "{filesystem:?} {text:?}: {answer:?}"
+            );
+            assert!(answer.reason.starts_with("Unknown: "), "{}", answer.reason);
+        }
+    }
+    let (_clean, clean) = file(CLEAN, false);
+    let (_bad, bad) = file(BAD, false);
+    for (source, status) in [
+        (clean, 0),
+        (bad, 0),
+        (InputSource::File(PathBuf::from("/nonexistent")), 1),
+    ] {
+        let answer = fsck(Ext4, Mode::Unmounted, &[], &[source]).unwrap();
+        assert_eq!(answer.exit_status(), status);
+    }
+}

@@ -105,3 +105,43 @@ fn text_output_of_smartctl_is_an_error_with_advice() {
     let error = smart_from(text, String::new(), &SmartPolicy::default()).unwrap_err();
     assert!(error.to_string().contains("-j"), "{error}");
 }
+
+#[test]
+fn the_exit_status_says_whether_there_is_an_answer() {
+    let of = |bytes: &[u8]| {
+        let answer = smart_from(bytes, String::new(), &SmartPolicy::default());
+        exit_status(&answer.map_err(SmartError::from))
+    };
+    assert_eq!(of(healthy().to_string().as_bytes()), 0);
+    let asleep = json!({"smartctl": {"version": [7, 3], "exit_status": 2,
+        "messages": [{"string": "Device is in STANDBY mode, exit(2)", "severity": "information"}]}});
+    for nothing in ["", "NAME=linux", &asleep.to_string(), "{\"a\": 1}"] {
+        assert_eq!(of(nothing.as_bytes()), 3, "{nothing}");
+    }
+    let missing = InputSource::File("/nonexistent/sda.json".into());
+    assert_eq!(exit_status(&smart(&missing, &SmartPolicy::default())), 1);
+}
+
+#[test]
+fn what_was_left_out_is_noted_and_an_invalid_page_is_unknown() {
+    let mut document = healthy();
+    document["nvme_smart_health_information_log"]["available_spare_threshold"] = json!(255);
+    let answer = analyzed(&document);
+    assert_eq!(answer["health"], "HEALTH_GOOD");
+    assert!(
+        answer["notes"][0]
+            .as_str()
+            .is_some_and(|note| note.contains("255")),
+        "{answer}"
+    );
+    document["nvme_smart_health_information_log"]["percentage_used"] = json!(255);
+    let answer = analyzed(&document);
+    assert_eq!(answer["health"], "HEALTH_UNKNOWN");
+    assert!(
+        answer["why"]
+            .as_str()
+            .is_some_and(|why| why.contains("255")),
+        "{answer}"
+    );
+    assert_eq!(answer["drive"]["serial"], "ZN42");
+}

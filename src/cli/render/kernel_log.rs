@@ -113,8 +113,9 @@ fn not_understood(log: &KernelLogAnalysis) -> String {
 }
 
 pub(crate) fn unreadable(answer: &Unreadable) -> String {
+    let unknown = answer.health.map_or("", |_| "UNKNOWN: ");
     format!(
-        "{}: {}\n",
+        "{}: {unknown}{}\n",
         escape_control(&answer.file),
         escape_control(&answer.error)
     )

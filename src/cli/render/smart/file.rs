@@ -62,6 +62,8 @@ pub(crate) fn text(smart: &SmartAnalysis, screen: &Screen) -> String {
     );
     let messages = smart.messages.iter().map(|text| escape_control(text));
     lines.extend(labelled("smartctl", messages));
+    let notes = smart.notes.iter().map(|text| escape_control(text));
+    lines.extend(labelled("left out", notes));
     let mut text = heading(&escape_control(&smart.file), screen);
     text.push_str(&label_value_lines(&lines));
     smart
