@@ -383,8 +383,8 @@ fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
     }
 }
 
-/// Prints one answer per file, in their order, each as soon as it is available. The exit status: 1 if a
-/// file could not be read, otherwise the highest of the files.
+/// Prints one answer per file, in their order, each as soon as it is available. The exit status: 1
+/// if a file could not be read, otherwise the highest of the files.
 fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
     out: &Printer,
     files: &[PathBuf],

@@ -200,8 +200,8 @@ fn change_text(value: &wire::SmartValue, unit: &str, screen: &Screen) -> String 
     }
 }
 
-/// How long ago this power-on hour was; None: unknown. The logs of ATA and SCSI have 16 bits for it, so
-/// an old drive's hour may be any that has wrapped to this one.
+/// How long ago this power-on hour was; None: unknown. The logs of ATA and SCSI have 16 bits for
+/// it, so an old drive's hour may be any that has wrapped to this one.
 fn hours_since(now: u64, at: u64) -> Option<u64> {
     let may_have_wrapped = now > u64::from(u16::MAX) && at <= u64::from(u16::MAX);
     now.checked_sub(at).filter(|_| !may_have_wrapped)

@@ -195,8 +195,8 @@ fn report(root: Field<'_>, smartctl: [u32; 2]) -> SmartReport {
     }
 }
 
-/// Why a report whose invalid values were dropped is no answer: what is left carries no verdict, and
-/// no failed self-test either. None: it is one.
+/// Why a report whose invalid values were dropped is no answer: what is left carries no verdict,
+/// and no failed self-test either. None: it is one.
 fn nothing_valid_left(report: &SmartReport) -> Option<String> {
     let failed = |test: &SelfTest| test.outcome == SelfTestOutcome::Failed;
     let is_evidence = report.notes.is_empty()

@@ -277,8 +277,8 @@ pub(crate) fn evaluate(
     hits.into_iter().map(|(_, hit)| hit).collect()
 }
 
-/// One attribute, one finding: a symptom that rests only on attributes that a worse one quotes is reported
-/// with that one. The causes are sorted, the worst first.
+/// One attribute, one finding: a symptom that rests only on attributes that a worse one quotes is
+/// reported with that one. The causes are sorted, the worst first.
 fn fold_by_attribute(
     causes: Vec<(usize, Reason, Symptom)>,
     ata: &Ata,

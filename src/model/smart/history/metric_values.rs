@@ -83,8 +83,8 @@ const LIFE_LEFT_NAMES: &[&str] = &[
 /// Attributes of that list whose name does not say in which direction they count.
 const SILENT_NAMES: &[&str] = &["Media_Wearout_Indicator", "Wear_Leveling_Count"];
 
-/// Numbers of `Media_Wearout_Indicator` that count the used percent upwards: WD and SanDisk (drivedb.h,
-/// `-v 230,hex48` and `-v 230,raw16`). 233, of Intel and others, counts what is left.
+/// Numbers of `Media_Wearout_Indicator` that count the used percent upwards: WD and SanDisk
+/// (drivedb.h, `-v 230,hex48` and `-v 230,raw16`). 233, of Intel and others, counts what is left.
 const MEDIA_WEAROUT_USED_IDS: &[u8] = &[230];
 
 /// Attributes whose raw value is the mean number of erasures of a block.
@@ -331,8 +331,8 @@ pub(in crate::model::smart) fn wear_percent(
     Some(used)
 }
 
-/// Whether the normalized value of a life that seems to be `used` counts the used percent after all:
-/// the drive database says so of this number, or another field of the drive contradicts it and
+/// Whether the normalized value of a life that seems to be `used` counts the used percent after
+/// all: the drive database says so of this number, or another field of the drive contradicts it and
 /// confirms the other direction.
 fn counts_upwards(attribute: &Attribute, used: u64, ata: &Ata) -> bool {
     if used > 100 || !SILENT_NAMES.contains(&attribute.name.as_str()) {

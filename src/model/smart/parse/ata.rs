@@ -35,8 +35,8 @@ pub(crate) fn body(root: Field<'_>, verdict: &mut Verdict, notes: &mut Vec<Strin
         if notes.is_empty() {
             notes.push("the attributes have all bits set: none of them counts".to_owned());
         }
-        // What answers with such a page answers for the drive: its "passed" proves nothing. smartctl
-        // derives a bad verdict from the page where the drive's own is missing.
+        // What answers with such a page answers for the drive: its "passed" proves nothing.
+        // smartctl derives a bad verdict from the page where the drive's own is missing.
         if verdict.passed != Some(false) || is_attribute_check(root) {
             verdict.drop();
         }

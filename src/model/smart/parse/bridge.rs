@@ -1,7 +1,8 @@
-//! A bridge or controller that answers for the drive: it says "passed" and knows nothing of the drive.
+//! A bridge or controller that answers for the drive: it says "passed" and knows nothing of the
+//! drive.
 //!
-//! SCSI has no command that asks a disk for its health alone: smartctl takes "no error" in answer to
-//! REQUEST SENSE for "OK" where the Informational Exceptions page is missing (scsicmds.cpp,
+//! SCSI has no command that asks a disk for its health alone: smartctl takes "no error" in answer
+//! to REQUEST SENSE for "OK" where the Informational Exceptions page is missing (scsicmds.cpp,
 //! scsiCheckIE()), and a USB bridge or a RAID controller answers that for any drive.
 
 use crate::model::smart::parse::fields::Field;
@@ -10,8 +11,8 @@ use crate::model::smart::report::{Body, Identity, Scsi, SmartReport};
 /// Shorter serial numbers are placeholders, not a manufacturer's.
 const MIN_SERIAL_LENGTH: usize = 6;
 
-/// Vendors of bridges and controllers in INQUIRY data, with the `-d` types that reach the drive behind
-/// them (smartctl(8), -d).
+/// Vendors of bridges and controllers in INQUIRY data, with the `-d` types that reach the drive
+/// behind them (smartctl(8), -d).
 const TYPES_BY_VENDOR: &[(&[&str], &str)] = &[
     (&["asmt", "asmedia", "asm2", "asm1"], "sat, then sntasmedia"),
     (

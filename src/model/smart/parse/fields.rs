@@ -105,7 +105,8 @@ impl<'a> Field<'a> {
     }
 }
 
-/// All bits of a counter are set, in 32, 48, 64 or more bits: an erased or missing page, and no count.
+/// All bits of a counter are set, in 32, 48, 64 or more bits: an erased or missing page, and no
+/// count.
 pub(crate) fn is_all_ones(amount: u64) -> bool {
     const BITS_48: u64 = (1 << 48) - 1;
     amount == u64::from(u32::MAX) || amount == BITS_48 || amount == u64::MAX

@@ -1,8 +1,8 @@
 //! Finds smartctl's JSON in its output.
 //!
-//! smartctl 7.0 to 7.2 print some lines of text also with `--json` (scsiprint.cpp: `  Pending defect
-//! count:` of SAS drives), before the JSON, which they print at their end. Files also have the
-//! prompt of a shell, or what a program wrote to standard error.
+//! smartctl 7.0 to 7.2 print some lines of text also with `--json` (scsiprint.cpp: `  Pending
+//! defect count:` of SAS drives), before the JSON, which they print at their end. Files also have
+//! the prompt of a shell, or what a program wrote to standard error.
 
 use serde_json::Value;
 

@@ -113,8 +113,8 @@ fn valid_tests(entries: Vec<Entry>, notes: &mut Vec<String>) -> Vec<SelfTest> {
     tests
 }
 
-/// Hours later than the drive's own make only the age of a test unknown: the counters of ATA and SCSI
-/// have 16 bits and wrap, and some drives count other units than in their hours.
+/// Hours later than the drive's own make only the age of a test unknown: the counters of ATA and
+/// SCSI have 16 bits and wrap, and some drives count other units than in their hours.
 fn drop_later_hours<'a>(
     tests: impl Iterator<Item = &'a mut SelfTest>,
     own: Option<u64>,

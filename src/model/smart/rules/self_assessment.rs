@@ -118,8 +118,8 @@ pub(crate) fn nvme_reliability(case: &RuleInput) -> Option<Symptom> {
     critical_warning_symptom(case, 0b100, Severity::Bad, &message)
 }
 
-/// What the rest of the health log says about the cause of a warning: `: it is worn out (100 % of its
-/// designed life is used); 100 % of its spare blocks are left, it counts no media errors`.
+/// What the rest of the health log says about the cause of a warning: `: it is worn out (100 % of
+/// its designed life is used); 100 % of its spare blocks are left, it counts no media errors`.
 fn warning_cause(case: &RuleInput) -> String {
     let Some(nvme) = case.nvme() else {
         return String::new();

@@ -1,4 +1,5 @@
-//! Values that no drive reports: they are left out with a note, and prove neither health nor failure.
+//! Values that no drive reports: they are left out with a note, and prove neither health nor
+//! failure.
 
 use serde_json::json;
 

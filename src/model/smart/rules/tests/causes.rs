@@ -149,8 +149,8 @@ fn wear_counts_in_the_direction_that_the_database_or_other_fields_show() {
         [(WornOut, Suspect)]
     );
     assert_eq!(hits(&with(vec![media(233, 2, "0")])), [(WornOut, Suspect)]);
-    // By another field: the standard's statistic, an attribute whose name has a direction, or too few
-    // erasures of a block.
+    // By another field: the standard's statistic, an attribute whose name has a direction, or too
+    // few erasures of a block.
     let percent_used = |used| statistic(7, 8, "Percentage Used Endurance Indicator", used);
     let both =
         |value, used| with(vec![wear(value)]).ata(|ata| ata.statistics = vec![percent_used(used)]);
