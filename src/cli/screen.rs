@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 
 use crate::api::wire;
 use crate::model::echo::is_deceptive;
+use crate::model::probe;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Screen {
@@ -196,11 +197,9 @@ pub(crate) fn enum_label(name: &str, prefix: &str) -> String {
         .replace('_', " ")
 }
 
-/// Used space in percent of the space for unprivileged users, rounded up like df(1).
+/// Used space in percent: the same figure as in a cause.
 pub(crate) fn used_percent(usage: &wire::Usage) -> Option<u64> {
-    let whole = u128::from(usage.used_bytes) + u128::from(usage.available_bytes);
-    (whole > 0)
-        .then(|| u64::try_from((u128::from(usage.used_bytes) * 100).div_ceil(whole)).unwrap_or(100))
+    probe::used_percent(usage.used_bytes, usage.available_bytes)
 }
 
 #[cfg(test)]

@@ -20,6 +20,13 @@ pub struct Usage {
     pub used_inodes: u64,
 }
 
+/// Used space or inodes in percent of those for unprivileged users, rounded up as df(1) does. What is
+/// left is rounded down, so that both add up to 100.
+pub fn used_percent(used: u64, available: u64) -> Option<u64> {
+    let whole = u128::from(used) + u128::from(available);
+    (whole > 0).then(|| u64::try_from((u128::from(used) * 100).div_ceil(whole)).unwrap_or(100))
+}
+
 /// A response. Each part has its own result: on a filesystem that has shut down, statfs works and
 /// readdir does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,6 +25,7 @@ mod kernel_log;
 mod metrics;
 mod node_report;
 mod notify;
+mod pictures;
 #[cfg(feature = "fleet")]
 mod plugin;
 mod podmon;

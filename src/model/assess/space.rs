@@ -15,11 +15,12 @@ use crate::model::policy::space::SpacePolicy;
 use crate::model::probe::Usage;
 use crate::model::space_history::Forecast;
 
-/// The space that is available to unprivileged users is less than `raise_percent` and
-/// `raise_bytes`, or less than `forecast_percent` and gone within `forecast` at the rate of the last
-/// days. Source: statfs of any of its mounts. SUSPECT, degraded; BAD when nothing is left, until
-/// half of a limit is free. Clears above `clear_percent` or twice `raise_bytes`, and when twice
-/// `forecast` is left. Filesystems that are read-only or without a size are not judged.
+/// The space that is available to unprivileged users is less than `raise_percent` of the whole or
+/// `raise_bytes`, whichever is less; or it is less than `forecast_percent` and gone within `forecast`
+/// at the rate of the last days. Source: statfs of any of its mounts. SUSPECT, degraded; BAD when
+/// writers are about to fail (`SpacePolicy::full_below`), until twice as much is available. Clears
+/// above `clear_percent` or twice `raise_bytes`, and when twice `forecast` is left. Filesystems that
+/// are read-only or without a size are not judged.
 ///
 /// btrfs: judged by what it can still allocate (`btrfs_space`), for data or for metadata, of which
 /// less is left. BAD while it has no space for metadata.
@@ -36,7 +37,7 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
     let share = percent(left, total)?;
     let policy = input.context.policy.space.for_volume(&input.known.facts);
     let enough = policy.raise_bytes.saturating_mul(2);
-    let full = is_below(left, total, policy.raise_percent) && left < policy.raise_bytes;
+    let short = left < policy.short_below(total);
     let over = !is_below(left, total, policy.clear_percent) || left >= enough;
     let subject = Subject::Volume(input.known.facts.id.clone());
     let soon = fills_up(
@@ -48,13 +49,13 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
         &policy,
     )
     .filter(|_| is_below(left, total, policy.forecast_percent));
-    if !full && !space.exhausted && soon.is_none() && (input.active.is_none() || over) {
+    if !short && !space.exhausted && soon.is_none() && (input.active.is_none() || over) {
         return Some(Verdict::Clear);
     }
-    let half = half_of(total, policy.raise_percent).min(policy.raise_bytes / 2);
-    let bad = space.exhausted
-        || space.left_soon == 0
-        || (input.active == Some(Severity::Bad) && left < half);
+    let full = policy.full_below(total);
+    let was_full = input.active == Some(Severity::Bad);
+    let bad =
+        space.exhausted || space.left_soon < full || (was_full && left < full.saturating_mul(2));
     let share = format_share(left, share);
     let (left, total) = (format_bytes(left), format_bytes(total));
     let of_what = space.of_what;

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::assess::percent;
 use crate::model::block::{BtrfsFs, LayerState};
 use crate::model::finding::{Finding, Subject};
+use crate::model::probe::used_percent;
 use crate::model::reason::Reason;
 use crate::model::smart::history::{Metric, Series};
 use crate::model::snapshot::{Snapshot, VolumeUsage};
@@ -88,10 +89,7 @@ fn fill(usage: Option<VolumeUsage>, reason: Reason) -> Option<String> {
         Reason::OutOfInodes => (usage.used_inodes, usage.available_inodes),
         _ => return None,
     };
-    Some(format!(
-        "{} %",
-        percent(used, used.checked_add(available)?)?
-    ))
+    Some(format!("{} %", used_percent(used, available)?))
 }
 
 /// Whether the layer itself is not as it should be.

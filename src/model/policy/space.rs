@@ -9,8 +9,9 @@ use crate::model::graph::mounts;
 use crate::model::policy::{bytes, optional_bytes, optional_seconds, seconds};
 use crate::model::volume::VolumeFacts;
 
-/// The configuration file's `[space]`. Raised below both limits (1 % of 20 TB is not "full"),
-/// cleared above `clear_percent` or twice `raise_bytes`.
+/// The configuration file's `[space]`. Short of space is what has less than `raise_percent` of its
+/// size or `raise_bytes`, whichever is less: 1 % of 20 TB is not full, and 6 GiB of 1 TiB are.
+/// Cleared above `clear_percent` or twice `raise_bytes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpacePolicy {
@@ -37,7 +38,7 @@ impl Default for SpacePolicy {
     fn default() -> Self {
         SpacePolicy {
             raise_percent: 5,
-            raise_bytes: 5 << 30,
+            raise_bytes: 50 << 30,
             clear_percent: 7,
             raise_inodes_percent: 2,
             clear_inodes_percent: 4,
@@ -102,7 +103,28 @@ impl SpaceLimit {
     }
 }
 
+/// Writers are about to fail: less than a thousandth of the size, or than this, whichever is less.
+const FULL_BYTES: u64 = 64 << 20;
+
 impl SpacePolicy {
+    /// A volume of this size is short of space (SUSPECT) while fewer bytes are available.
+    pub fn short_below(&self, total_bytes: u64) -> u64 {
+        let share = u128::from(total_bytes) * u128::from(self.raise_percent);
+        u64::try_from(share.div_ceil(100))
+            .unwrap_or(u64::MAX)
+            .min(self.raise_bytes)
+    }
+
+    /// Its writers are about to fail (BAD) while fewer bytes are available. A limit that is set very
+    /// low leaves room for SUSPECT.
+    pub fn full_below(&self, total_bytes: u64) -> u64 {
+        let short = self.short_below(total_bytes);
+        total_bytes
+            .div_ceil(1000)
+            .min(FULL_BYTES)
+            .min(short.div_ceil(2))
+    }
+
     /// The limits of one volume.
     pub(crate) fn for_volume(&self, volume: &VolumeFacts) -> SpacePolicy {
         let found = self.limits.iter().find(|limit| limit.fits(volume));
@@ -191,9 +213,44 @@ mod tests {
                 policy.forecast.as_secs(),
             )
         };
-        assert_eq!(limits("scratch-1", "xfs"), (1, 5 << 30, 0));
+        assert_eq!(limits("scratch-1", "xfs"), (1, 50 << 30, 0));
         assert_eq!(limits("data", "xfs"), (10, 7, 3 * 86_400));
-        assert_eq!(limits("data", "ext4"), (10, 5 << 30, 3 * 86_400));
+        assert_eq!(limits("data", "ext4"), (10, 50 << 30, 3 * 86_400));
+    }
+
+    #[test]
+    fn the_limits_are_the_smaller_of_a_share_and_an_amount() {
+        const MIB: u64 = 1 << 20;
+        const GIB: u64 = 1 << 30;
+        const TIB: u64 = 1 << 40;
+        let policy = SpacePolicy::default();
+        for (total, short, full) in [
+            (20 * TIB, 50 * GIB, 64 * MIB),
+            (TIB, 50 * GIB, 64 * MIB),
+            (100 * GIB, 5 * GIB, 64 * MIB),
+            (GIB, GIB / 20 + 1, GIB / 1000 + 1),
+            (0, 0, 0),
+            (u64::MAX, 50 * GIB, 64 * MIB),
+        ] {
+            assert_eq!(
+                (policy.short_below(total), policy.full_below(total)),
+                (short, full),
+                "{total}"
+            );
+        }
+        let small = SpacePolicy {
+            raise_bytes: MIB,
+            ..SpacePolicy::default()
+        };
+        assert_eq!(
+            (small.short_below(TIB), small.full_below(TIB)),
+            (MIB, MIB / 2)
+        );
+        let off = SpacePolicy {
+            raise_percent: 0,
+            ..SpacePolicy::default()
+        };
+        assert_eq!((off.short_below(TIB), off.full_below(TIB)), (0, 0));
     }
 
     #[test]

@@ -231,19 +231,37 @@ fn emergency_ro_and_shutdown_always_come_from_the_kernel() {
 }
 
 #[test]
-fn space_is_out_below_both_limits_and_back_above_either_clearing_one() {
+fn space_is_short_below_the_smaller_limit_and_back_above_either_clearing_one() {
     // total and available in GiB; active before; expected severity.
     for (total, left, before, expected) in [
+        (1024.0, 6.0, None, Some(Severity::Suspect)),
+        (1024.0, 60.0, None, None),
+        (100.0, 4.0, None, Some(Severity::Suspect)),
+        (20_480.0, 500.0, None, None),
+        (20_480.0, 30.0, None, Some(Severity::Suspect)),
+        (1.0, 0.15, None, None),
+        (1.0, 0.03, None, Some(Severity::Suspect)),
         (20_000.0, 200.0, None, None),
         (100.0, 5.5, None, None),
         (100.0, 3.0, None, Some(Severity::Suspect)),
         (10.0, 0.4, None, Some(Severity::Suspect)),
+        // A thousandth, or 64 MiB: writers are about to fail.
         (100.0, 0.0, None, Some(Severity::Bad)),
-        (100.0, 2.4, Some(Severity::Bad), Some(Severity::Bad)),
-        (100.0, 2.6, Some(Severity::Bad), Some(Severity::Suspect)),
+        (20_480.0, 0.06, None, Some(Severity::Bad)),
+        (20_480.0, 0.07, None, Some(Severity::Suspect)),
+        (1.0, 0.0009, None, Some(Severity::Bad)),
+        (1.0, 0.0011, None, Some(Severity::Suspect)),
+        (20_480.0, 0.12, Some(Severity::Bad), Some(Severity::Bad)),
+        (20_480.0, 0.13, Some(Severity::Bad), Some(Severity::Suspect)),
         (100.0, 6.5, Some(Severity::Suspect), Some(Severity::Suspect)),
         (100.0, 7.5, Some(Severity::Suspect), None),
-        (500.0, 10.0, Some(Severity::Suspect), None),
+        (
+            20_480.0,
+            99.0,
+            Some(Severity::Suspect),
+            Some(Severity::Suspect),
+        ),
+        (20_480.0, 101.0, Some(Severity::Suspect), None),
         (10.0, 0.69, Some(Severity::Suspect), Some(Severity::Suspect)),
         (10.0, 0.71, Some(Severity::Suspect), None),
     ] {
