@@ -261,6 +261,11 @@ pub(crate) fn mount_id(file: BorrowedFd<'_>) -> io::Result<u32> {
     id.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// The id of the mount that no other mount of this boot has; None where the kernel does not tell.
+pub(crate) fn unique_mount_id(file: BorrowedFd<'_>) -> Option<u64> {
+    sys::unique_mount_id(file).ok().flatten()
+}
+
 /// Each read returns one message. ENODATA: there are no more messages.
 fn read_context_log(context: &OwnedFd) -> FsContextLog {
     let (mut said, mut buffer) = (FsContextLog::default(), [0; 1024]);

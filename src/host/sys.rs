@@ -681,6 +681,29 @@ pub(crate) fn fs_thaw(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(unsafe { raw::fs_thaw(file.as_raw_fd(), &raw mut unused) }.map(drop)?)
 }
 
+/// The mount's id that no other mount of this boot has (statx(2), STATX_MNT_ID_UNIQUE); None before
+/// Linux 6.8. AT_STATX_DONT_SYNC: no server is asked.
+pub(crate) fn unique_mount_id(place: BorrowedFd<'_>) -> io::Result<Option<u64>> {
+    const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+    // struct statx (linux/stat.h): 256 bytes, stx_mask at 0, stx_mnt_id at 144.
+    let mut found = [0_u64; 32];
+    // SAFETY: a descriptor, an empty C string, two numbers and a buffer of the size and alignment of
+    // struct statx, of which every byte is a valid value.
+    checked(unsafe {
+        nix::libc::syscall(
+            nix::libc::SYS_statx,
+            place.as_raw_fd(),
+            c"".as_ptr(),
+            nix::libc::AT_EMPTY_PATH | nix::libc::AT_STATX_DONT_SYNC,
+            STATX_MNT_ID_UNIQUE,
+            found.as_mut_ptr(),
+        )
+    })?;
+    let [a, b, c, d, ..] = found[0].to_ne_bytes();
+    let is_answered = u32::from_ne_bytes([a, b, c, d]) & STATX_MNT_ID_UNIQUE != 0;
+    Ok(is_answered.then_some(found[18]))
+}
+
 /// The f_fsid of statfs(2) as bytes, the form in fanotify events.
 pub(crate) fn fsid_bytes(fsid: nix::libc::fsid_t) -> [u8; 8] {
     // SAFETY: fsid_t is two C ints (linux/posix_types.h) in a private field of libc: eight bytes

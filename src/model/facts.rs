@@ -12,6 +12,7 @@ mod drives;
 pub(crate) mod kernel_log;
 pub(crate) mod latest;
 mod models;
+mod new_mounts;
 pub(crate) mod probes;
 pub(crate) mod raid_controllers;
 pub(crate) mod readings;
@@ -322,6 +323,11 @@ impl Facts {
             domains: target.domains.clone(),
         };
         self.probes.mounts().iter().map(target).collect()
+    }
+
+    /// The mounts of filesystems that have just failed.
+    pub(crate) fn take_probe_requests(&mut self) -> Vec<HostPath> {
+        self.probes.take_requests()
     }
 
     /// The mounts of volumes on a device that has completed no I/O for some seconds since the last

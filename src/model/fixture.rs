@@ -406,6 +406,7 @@ pub(crate) fn healthy_probe(usage: Usage) -> MountProbe {
         statfs: Ok(usage),
         readdir: Ok(()),
         btrfs: None,
+        mount_id: None,
     }
 }
 
@@ -419,6 +420,7 @@ pub(crate) fn failing_probe(errno: i32) -> MountProbe {
         statfs: Err(error("statfs")),
         readdir: Err(error("readdir")),
         btrfs: None,
+        mount_id: None,
     }
 }
 

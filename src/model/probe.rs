@@ -36,6 +36,9 @@ pub struct MountProbe {
     /// What a btrfs can still allocate, if it could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub btrfs: Option<Box<BtrfsSpace>>,
+    /// The mount's id that no other mount of this boot has (STATX_MNT_ID_UNIQUE, since Linux 6.8).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_id: Option<u64>,
 }
 
 /// An error that the kernel returned to the probe. This is an observation (the volume answered with

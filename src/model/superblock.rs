@@ -45,6 +45,8 @@ pub struct ExtState {
     /// s_first_error_time and s_last_error_time: of these errors.
     pub first_error: Option<Timestamp>,
     pub last_error: Option<Timestamp>,
+    /// s_mtime: the last mount for writing.
+    pub last_mounted: Option<Timestamp>,
     /// s_lastcheck: the end of the last e2fsck, also if it repaired nothing; at first, of mke2fs.
     pub last_checked: Option<Timestamp>,
 }
@@ -109,6 +111,7 @@ pub(crate) fn parse_ext(block: &[u8]) -> Option<Superblock> {
         errors: long(0x194)?,
         first_error: time(0x198, 0x278),
         last_error: time(0x1cc, 0x279),
+        last_mounted: time(0x2c, 0x275),
         last_checked: time(0x40, 0x277),
     };
     Some(Superblock {
@@ -193,6 +196,7 @@ mod tests {
         put(&mut ext, 0x194, &7_u32.to_le_bytes());
         put(&mut ext, 0x198, &1_551_441_600_u32.to_le_bytes());
         put(&mut ext, 0x1cc, &1_551_441_605_u32.to_le_bytes());
+        put(&mut ext, 0x2c, &1_551_441_600_u32.to_le_bytes());
         // After 2106.
         put(&mut ext, 0x40, &5_u32.to_le_bytes());
         put(&mut ext, 0x277, &[1]);
@@ -205,6 +209,7 @@ mod tests {
             errors: 7,
             first_error: at(1_551_441_600),
             last_error: at(1_551_441_605),
+            last_mounted: at(1_551_441_600),
             last_checked: at((1 << 32) + 5),
         };
         assert_eq!(state, expected);

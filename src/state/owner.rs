@@ -311,7 +311,7 @@ impl Owner {
             self.apply(report, &rules, now);
             self.publish_soon();
         }
-        self.read_ext_superblocks();
+        self.send_requests();
     }
 
     fn apply(
@@ -344,11 +344,16 @@ impl Owner {
         Urgency::Immediate
     }
 
-    /// Of filesystems that were mounted or unmounted, or counted errors.
-    fn read_ext_superblocks(&mut self) {
+    /// Superblocks of filesystems that were mounted or unmounted, or counted errors; mounts of those
+    /// that have just failed.
+    fn send_requests(&mut self) {
+        let paths = self.facts.take_probe_requests();
+        if !paths.is_empty() {
+            // Without sources there is no receiver.
+            let _ = self.requests.send(SourceRequest::Probe(paths));
+        }
         let devices = self.facts.take_ext_superblock_requests();
         if !devices.is_empty() {
-            // Without sources there is no receiver.
             let _ = self.requests.send(SourceRequest::ExtSuperblocks(devices));
         }
     }

@@ -118,12 +118,15 @@ impl Facts {
             } => {
                 self.timings.entry(Source::Probe).or_default().take(took);
                 self.record_space(&path, &result);
-                let (change, is_first) = self.probes.apply(path, result);
-                if is_first {
+                let change = self.probes.apply(path.clone(), result);
+                if change.is_first {
                     // The store keeps which mounts have answered.
                     self.volumes_revision += 1;
                 }
-                change
+                if let Some(since) = change.replaced_since {
+                    self.mount_replaced(&path, since);
+                }
+                change.urgency
             }
             SourceUpdate::ProbeStuck { path, stuck } => self.probes.apply_stuck(path, stuck),
             SourceUpdate::DiskStats(seen) => self.disk_io.apply(seen),

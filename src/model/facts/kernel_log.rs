@@ -257,6 +257,11 @@ impl Facts {
     fn record_event(&mut self, subjects: Vec<Subject>, event: &Event) -> Urgency {
         let mut change = Urgency::Nothing;
         for subject in subjects {
+            if let Subject::Volume(id) = &subject
+                && ends_with_mount(event.class)
+            {
+                self.probes.request(id);
+            }
             let memory = self.kernel.errors.entry(subject).or_default();
             let new = Arc::make_mut(memory).add(event);
             change = change.max(if new {
@@ -329,13 +334,13 @@ impl Facts {
 
     /// On unmount, XFS forgets which metadata is sick, and ext4 may be repaired: what it counts after
     /// the next mount is a new baseline.
-    fn forget_mount_counters(&mut self, subject: &Subject) {
+    pub(super) fn forget_mount_counters(&mut self, subject: &Subject) {
         for source in ["xfs", "ext4"] {
             self.counters.remove(&(subject.clone(), source.to_owned()));
         }
     }
 
-    fn clear_mount_errors(&mut self, subject: &Subject) {
+    pub(super) fn clear_mount_errors(&mut self, subject: &Subject) {
         let Some(memory) = self.kernel.errors.get_mut(subject) else {
             return;
         };
@@ -346,38 +351,6 @@ impl Facts {
         }
         if memory.is_empty() {
             self.kernel.errors.remove(subject);
-        }
-    }
-
-    /// The kernel's own record of a mount: the filesystem is neither shut down nor read-only any
-    /// more. An unmount and a mount between two readings of the mount table are not visible there.
-    fn filesystem_mounted(&mut self, mounted: &NameAssignment) {
-        let (device, at) = (&mounted.name, mounted.at);
-        let name = DeviceName::Block(device.to_owned());
-        self.drop_pending(|event| {
-            ends_with_mount(event.class) && event.device == name && event.last.time <= at
-        });
-        let mut subjects = self.volumes_on(None, std::iter::once(&name), None);
-        subjects.push(Subject::Device(device.to_owned()));
-        for subject in subjects {
-            if !mounted.is_remount
-                && let Subject::Volume(id) = &subject
-                && let Some(known) = self.volumes.get_mut(id)
-                && known.mounted_since.values().any(|since| *since < at)
-            {
-                for since in known.mounted_since.values_mut() {
-                    *since = at.max(*since);
-                }
-                self.forget_mount_counters(&subject);
-                self.request_ext_superblock_of_new_mount(&mounted.name);
-            }
-            let since = |class: Class| {
-                self.tally(&subject, class)
-                    .is_some_and(|tally| tally.last.time > at)
-            };
-            if !since(Class::FsShutdown) && !since(Class::ReadOnly) {
-                self.clear_mount_errors(&subject);
-            }
         }
     }
 
@@ -441,7 +414,7 @@ impl Facts {
 }
 
 /// A shutdown and a read-only state last until the unmount.
-fn ends_with_mount(class: Class) -> bool {
+pub(super) fn ends_with_mount(class: Class) -> bool {
     matches!(class, Class::FsShutdown | Class::ReadOnly)
 }
 

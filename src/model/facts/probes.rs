@@ -1,9 +1,10 @@
 //! Probes: which mounts of volumes are probed, and the last result of each.
 //!
 //! In: the mounts of volumes, results of probes. Out: the last result of each mount, with the last
-//! measured usage.
+//! measured usage; which mounts are new although the mount table did not show it; which to probe at
+//! once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -25,6 +26,8 @@ pub(crate) struct Probes {
     /// The state before a restart of the daemon, for the next update of the volumes: each mount, and
     /// whether it had been probed with an answer.
     restored: BTreeMap<HostPath, (ProbedMount, bool)>,
+    /// Mounts of filesystems that have just failed.
+    requests: BTreeSet<HostPath>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +49,18 @@ pub(crate) struct ProbeFacts {
     pub stuck: Option<StuckProbe>,
     /// A probe of this mount has been answered, in this run or in an earlier one.
     pub answered: bool,
+    /// The unique id of the mount, and when it was last seen.
+    pub mount_id: Option<(u64, Timestamp)>,
+}
+
+/// What a probe's result changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ProbeChange {
+    pub urgency: Urgency,
+    /// It is the first answer of this mount.
+    pub is_first: bool,
+    /// Another mount was there when it was last seen: it was mounted anew since then.
+    pub replaced_since: Option<Timestamp>,
 }
 
 impl Probes {
@@ -99,15 +114,26 @@ impl Probes {
         set_stuck(&mut self.results.entry(path).or_default().stuck, stuck)
     }
 
-    /// Returns what changed, and whether it is the first answer of this mount.
-    pub(super) fn apply(
-        &mut self,
-        path: HostPath,
-        seen: Observation<MountProbe>,
-    ) -> (Urgency, bool) {
+    /// A filesystem has failed: which mount it had is known at once, so that a later one is new.
+    pub(super) fn request(&mut self, volume: &VolumeId) {
+        let mounts = self.mounts.iter();
+        let of_volume = mounts.filter(|(_, mount)| mount.volume == *volume);
+        self.requests
+            .extend(of_volume.map(|(path, _)| path.clone()));
+    }
+
+    pub(super) fn take_requests(&mut self) -> Vec<HostPath> {
+        std::mem::take(&mut self.requests).into_iter().collect()
+    }
+
+    pub(super) fn apply(&mut self, path: HostPath, seen: Observation<MountProbe>) -> ProbeChange {
         // A result for an unmounted mount does not describe the current one.
         if !self.mounts.contains_key(&path) {
-            return (Urgency::Nothing, false);
+            return ProbeChange {
+                urgency: Urgency::Nothing,
+                is_first: false,
+                replaced_since: None,
+            };
         }
         let known = self.results.entry(path).or_default();
         let ProbeFacts {
@@ -116,8 +142,10 @@ impl Probes {
             btrfs,
             stuck,
             answered,
+            mount_id,
         } = known;
         let mut is_first = false;
+        let mut replaced_since = None;
         let mut change = match (&*result, &seen) {
             (Observation::Ok { value: before, .. }, Observation::Ok { value: after, .. })
                 if before == after =>
@@ -153,9 +181,21 @@ impl Probes {
                 btrfs.clone_from(&value.btrfs);
             }
             is_first = !std::mem::replace(answered, true);
+            if let Some(id) = value.mount_id {
+                let before = mount_id.replace((id, *at));
+                let other = before.filter(|(before, _)| *before != id);
+                replaced_since = other.map(|(_, seen)| seen);
+            }
+            if replaced_since.is_some() {
+                change = Urgency::Immediate;
+            }
         }
         *result = seen;
-        (change, is_first)
+        ProbeChange {
+            urgency: change,
+            is_first,
+            replaced_since,
+        }
     }
 
     #[cfg(test)]

@@ -23,11 +23,17 @@ pub(crate) struct Superblocks {
     requested: BTreeMap<String, DevNo>,
     /// Requests that are not sent yet.
     requests: BTreeMap<String, DevNo>,
+    /// Devices whose mounts are new ones: when they were made, the next reading shows.
+    awaiting_mount_time: BTreeSet<String>,
 }
 
 impl Superblocks {
     pub(super) fn is_empty(&self) -> bool {
         self.by_device.is_empty() && self.requested.is_empty()
+    }
+
+    pub(super) fn await_mount_time(&mut self, device: String) {
+        self.awaiting_mount_time.insert(device);
     }
 }
 
@@ -101,7 +107,12 @@ impl Facts {
         };
         let known = self.device(&device);
         let has_udev_record = known.is_some_and(|known| known.has_udev_record);
+        let is_awaited = self.superblocks.awaiting_mount_time.remove(&device);
+        let name = device.clone();
         let old = self.superblocks.by_device.insert(device, reading.clone());
+        if is_awaited {
+            self.apply_mount_time(&name, at);
+        }
         if old.is_some_and(|old| old.dev == dev && old.superblock == reading.superblock) {
             return Urgency::Nothing;
         }
@@ -119,7 +130,7 @@ impl Facts {
     }
 
     /// Requests the superblock of each mounted ext2 to ext4 that was not read since its mount.
-    /// Without a record of udev, the source reads it anyway.
+    /// Without a record of udev, the source reads it by itself.
     pub(super) fn request_ext_superblocks(&mut self) {
         let mut due = Vec::new();
         for known in self.volumes.values() {
@@ -127,7 +138,7 @@ impl Facts {
                 continue;
             }
             let device = known.facts.device.as_ref();
-            let Some((name, dev)) = device.and_then(|name| self.udev_ext(name)) else {
+            let Some((name, dev)) = device.and_then(|name| self.ext_device(name)) else {
                 continue;
             };
             let requested = self.superblocks.requested.get(name) == Some(&dev);
@@ -142,7 +153,7 @@ impl Facts {
     /// The device was mounted anew, without a reading of the mount table that shows it: what was
     /// read before may be older than a repair.
     pub(super) fn request_ext_superblock_of_new_mount(&mut self, device: &str) {
-        if let Some((name, dev)) = self.udev_ext(device) {
+        if let Some((name, dev)) = self.ext_device(device) {
             let name = name.to_owned();
             self.superblocks.by_device.remove(&name);
             self.superblocks.requests.insert(name, dev);
@@ -154,7 +165,7 @@ impl Facts {
         let is_known = self
             .ext_state(device)
             .is_some_and(|(_, state)| u64::from(state.errors) == errors);
-        if !is_known && let Some((name, dev)) = self.udev_ext(device) {
+        if !is_known && let Some((name, dev)) = self.ext_device(device) {
             let name = name.to_owned();
             self.superblocks.requests.insert(name, dev);
         }
@@ -167,12 +178,15 @@ impl Facts {
             .collect()
     }
 
-    /// A device with an ext2 to ext4, as udev's database has it.
-    fn udev_ext(&self, name: &str) -> Option<(&str, DevNo)> {
+    /// A device with an ext2 to ext4, as udev's database has it, or its superblock.
+    fn ext_device(&self, name: &str) -> Option<(&str, DevNo)> {
         let device = self.device(name)?;
         let fs_type = device.fs_type.as_deref();
-        let is_ext = matches!(fs_type, Some("ext2" | "ext3" | "ext4"));
-        (device.has_udev_record && is_ext).then_some((device.name.as_str(), device.dev))
+        let is_ext = match device.has_udev_record {
+            true => matches!(fs_type, Some("ext2" | "ext3" | "ext4")),
+            false => self.ext_state(name).is_some(),
+        };
+        is_ext.then_some((device.name.as_str(), device.dev))
     }
 
     /// A check has read the superblock of an unmounted filesystem.

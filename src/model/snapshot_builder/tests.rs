@@ -144,6 +144,7 @@ fn measured(facts: &mut Facts, available_bytes: u64, second: i64) {
             statfs: Ok(usage),
             readdir: Ok(()),
             btrfs: None,
+            mount_id: None,
         },
     );
     facts.probes.insert(
@@ -415,6 +416,7 @@ fn a_filesystem_without_a_size_is_not_measured() {
         statfs: Ok(Usage::default()),
         readdir: Ok(()),
         btrfs: None,
+        mount_id: None,
     };
     let probe = facts.probes.get_mut(&HostPath::from("/data")).unwrap();
     probe.result = Observation::ok(at(20), dead);

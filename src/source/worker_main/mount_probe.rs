@@ -1,5 +1,5 @@
-//! One probe of a mounted volume: statfs(2), one read of its top directory, and what a btrfs can
-//! allocate. It changes no atime, and keeps no descriptor and no working directory.
+//! One probe of a mounted volume: statfs(2), one read of its top directory, the mount's unique id, and
+//! what a btrfs can allocate. It changes no atime, and keeps no descriptor and no working directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use nix::sys::statvfs::fstatvfs;
 use crate::host::btrfs;
 use crate::host::clock::monotonic;
 use crate::host::freeze::OpenMount;
-use crate::host::mounting::mount_id;
+use crate::host::mounting::{mount_id, unique_mount_id};
 use crate::host::root::HostRoot;
 use crate::model::btrfs_space::BtrfsSpace;
 use crate::model::dev::DevNo;
@@ -57,6 +57,7 @@ pub(crate) fn probe(
                 statfs: Err(error.clone()),
                 readdir: Err(error),
                 btrfs: None,
+                mount_id: None,
             });
         }
     };
@@ -71,6 +72,7 @@ pub(crate) fn probe(
         statfs: usage(&place),
         readdir: read_directory(&place),
         btrfs: is_btrfs.then(|| btrfs_space(&place)).flatten(),
+        mount_id: unique_mount_id(place.as_fd()),
     })
 }
 
@@ -223,6 +225,7 @@ pub(crate) fn recorded_probe(
             statfs: Ok(*statfs),
             readdir: Ok(()),
             btrfs: btrfs.clone(),
+            mount_id: None,
         },
         Some(RecordedProbe::Error { errno, operation }) => {
             let failure = probe_error(operation, Errno::from_raw(*errno));
@@ -235,6 +238,7 @@ pub(crate) fn recorded_probe(
                 statfs,
                 readdir: Err(failure),
                 btrfs: None,
+                mount_id: None,
             }
         }
         Some(RecordedProbe::Hang { hang: false }) | None => {
@@ -243,6 +247,7 @@ pub(crate) fn recorded_probe(
                 statfs: Err(failure.clone()),
                 readdir: Err(failure),
                 btrfs: None,
+                mount_id: None,
             }
         }
     })
@@ -296,6 +301,8 @@ mod tests {
         let path = HostPath::from("/proc");
         let answer = probe(&path, proc.id, proc.dev, false).expect("mounted");
         assert_eq!(answer.readdir, Ok(()));
+        let again = probe(&path, proc.id, proc.dev, false).expect("mounted");
+        assert_eq!(answer.mount_id, again.mount_id);
         // The id is another one in a mount namespace of its own.
         assert!(probe(&path, u32::MAX, proc.dev, false).is_ok());
         let other = DevNo::new(8, 1);

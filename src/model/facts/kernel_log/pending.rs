@@ -25,7 +25,7 @@ impl Facts {
     }
 
     /// Drops the pending events that are over.
-    pub(super) fn drop_pending(&mut self, is_over: impl Fn(&Event) -> bool) {
+    pub(in crate::model::facts) fn drop_pending(&mut self, is_over: impl Fn(&Event) -> bool) {
         let is_over = |pending: &PendingIncident| matches!(pending, PendingIncident::Event { event, .. } if is_over(event));
         let progress = &mut self.kernel.progress;
         if progress.pending.iter().any(is_over) {
