@@ -22,6 +22,7 @@ mod node_failure;
 mod probe_side_effects;
 mod provision_daemon;
 mod provision_steps;
+mod recorded_errors;
 mod software_devices;
 mod volumes;
 

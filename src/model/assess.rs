@@ -19,6 +19,7 @@ mod mounted;
 mod raid_member;
 mod read_only;
 mod reason_rules;
+mod recorded;
 mod smart;
 mod sources;
 mod space;

@@ -41,7 +41,7 @@ pub enum CounterDevice {
 pub struct CounterReading {
     #[serde(rename = "of")]
     pub device: CounterDevice,
-    /// `scsi`, `ext4`, `xfs`, `btrfs`, `md`, `multipath`, `bcache`, `nvme`, `aer`.
+    /// `scsi`, `ext4`, `xfs`, `btrfs`, `btrfs-scrub`, `md`, `multipath`, `bcache`, `nvme`, `aer`.
     pub source: String,
     /// The file that was read, for evidence.
     pub file: String,

@@ -191,10 +191,10 @@ reasons! {
         "Find the error in the kernel log, save the data, check the filesystem while it is unmounted, and mount it again.",
         "the filesystem is writable again, or is unmounted";
     FilesystemErrors, Volume, [Suspect, Bad],
-        "The filesystem had errors from the device below it, or counts errors of its own, and continues.",
+        "The filesystem had errors from the device below it, or has recorded errors that nothing has repaired, and continues.",
         "Single files may be affected: reads or writes of them failed.",
-        "Check the drive below. Save the data, and check the filesystem while it is unmounted.",
-        "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`)";
+        "Check the drive below. Save the data, and check the filesystem while it is unmounted (btrfs: scrub it).",
+        "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), and the filesystem has no recorded error left: ext4 was repaired and mounted again, or a check while frozen or unmounted found it clean; a scrub of all devices of a btrfs found nothing, or its statistics were set to zero";
     FilesystemCorrupted, Volume, [Suspect, Bad],
         "The filesystem found that its metadata or data is corrupted.",
         "Some of it is wrong or missing; lost for certain (status DATA_LOSS) where a check has proven it. SUSPECT: redundancy has repaired all of it, or has a good copy of it.",

@@ -17,6 +17,7 @@
 mod aer;
 mod bcache;
 mod btrfs;
+mod btrfs_scrub;
 mod ext4;
 mod md;
 mod scsi;
@@ -68,6 +69,12 @@ pub enum CountersError {
         #[source]
         source: io::Error,
     },
+    #[error("reading the record of the last scrub of the btrfs {uuid}")]
+    Scrub {
+        uuid: String,
+        #[source]
+        source: io::Error,
+    },
     #[error(transparent)]
     Xfs(XfsError),
     #[error(transparent)]
@@ -97,6 +104,17 @@ pub fn read(root: &HostRoot, part: &CounterGroup) -> Result<CounterReadings, Cou
                 .iter()
                 .filter_map(|device| bcache::read(&reader, device).ok().flatten())
                 .collect();
+        }
+        CounterGroup::BtrfsScrub { uuid, members } => {
+            let scrub = match root.is_recorded() {
+                true => btrfs_scrub::read(root, uuid, members),
+                // Runs in the host's mount namespace.
+                false => btrfs_scrub::read(&HostRoot::new("/"), uuid, members),
+            };
+            answer.readings = scrub.map_err(|source| CountersError::Scrub {
+                uuid: uuid.clone(),
+                source,
+            })?;
         }
         // Runs in the host's mount namespace, whose /sys is that of the host.
         CounterGroup::Xfs { path, dev } => answer
@@ -338,6 +356,28 @@ async fn read_others(context: &Context, mut all: CounterReadings) -> CounterRead
             probe_timeout,
         ));
     }
+    join(&mut rest, &mut all).await;
+    for (uuid, members) in btrfs_with_errors(&all.readings) {
+        let key = format!("scrub of the btrfs {uuid}");
+        let part = CounterGroup::BtrfsScrub { uuid, members };
+        rest.spawn(query(
+            &context.probe_workers,
+            &none,
+            key,
+            part,
+            scan_timeout,
+        ));
+    }
+    join(&mut rest, &mut all).await;
+    // Results come in any order.
+    all.readings
+        .sort_by(|a, b| (&a.source, &a.device).cmp(&(&b.source, &b.device)));
+    all.warnings.sort();
+    all
+}
+
+/// Adds the results of all queries.
+async fn join(rest: &mut JoinSet<Result<CounterReadings, GroupError>>, all: &mut CounterReadings) {
     while let Some(ended) = rest.join_next().await {
         match ended {
             Ok(Ok(more)) => {
@@ -350,11 +390,29 @@ async fn read_others(context: &Context, mut all: CounterReadings) -> CounterRead
                 .push(format!("a question for counters: {error}")),
         }
     }
-    // Results come in any order.
-    all.readings
-        .sort_by(|a, b| (&a.source, &a.device).cmp(&(&b.source, &b.device)));
-    all.warnings.sort();
-    all
+}
+
+/// The btrfs that count errors, by UUID, with their members.
+fn btrfs_with_errors(readings: &[CounterReading]) -> BTreeMap<String, BTreeMap<String, String>> {
+    let mut found: BTreeMap<String, (bool, BTreeMap<String, String>)> = BTreeMap::new();
+    for reading in readings.iter().filter(|reading| reading.source == "btrfs") {
+        let details = &reading.details;
+        if let (Some(uuid), Some(id), CounterDevice::Block(name)) = (
+            details.get("filesystem"),
+            details.get("devid"),
+            &reading.device,
+        ) {
+            let (has_errors, members) = found.entry(uuid.clone()).or_default();
+            let mut values = reading.values.iter();
+            *has_errors |= values.any(|(name, value)| name.ends_with("_errs") && *value > 0);
+            members.insert(id.clone(), name.clone());
+        }
+    }
+    found.retain(|_, (has_errors, _)| *has_errors);
+    found
+        .into_iter()
+        .map(|(uuid, (_, members))| (uuid, members))
+        .collect()
 }
 
 /// One mount of each filesystem of a type. Filesystems on sleeping drives are left out.
@@ -385,6 +443,7 @@ async fn read_part(
         CounterGroup::Bcache { .. } => "error counters of bcache".to_owned(),
         CounterGroup::Xfs { path, .. } => format!("health of the XFS at {path}"),
         CounterGroup::Btrfs { path } => format!("error counters of the btrfs at {path}"),
+        CounterGroup::BtrfsScrub { uuid, .. } => format!("last scrub of the btrfs {uuid}"),
     };
     let job = Job::Counters { group: part };
     let mut outcome = run_with_retry_in(&workers, &domains, &key, job, timeout).await;

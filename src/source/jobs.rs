@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::model::block::{Inventory, Layer, LayerState};
@@ -69,6 +71,11 @@ pub enum CounterGroup {
     /// Counters of the members of the btrfs mounted at `path` in the host's mount namespace, if it
     /// has several.
     Btrfs { path: HostPath },
+    /// The last scrub of a btrfs, by its UUID; its members: device ids and kernel names.
+    BtrfsScrub {
+        uuid: String,
+        members: BTreeMap<String, String>,
+    },
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -290,6 +290,11 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
         Job::Counters {
             group: CounterGroup::Xfs { path, .. } | CounterGroup::Btrfs { path },
         } if place != WorkerRole::HostMounts => wrong_namespace(&path.to_string()),
+        Job::Counters {
+            group: CounterGroup::BtrfsScrub { .. },
+        } if place != WorkerRole::HostMounts && !root.is_recorded() => {
+            wrong_namespace("/var/lib/btrfs")
+        }
         Job::Counters { group: part } => {
             counters::read(root, part).map_or_else(failed_result, JobResult::Counters)
         }

@@ -155,7 +155,7 @@ pub(crate) fn signals(
     };
     add(SignalKind::Corrupted, filesystem::kernel_corrupted(input));
     add(SignalKind::Fault, filesystem::shutdown(input));
-    add(SignalKind::Fault, filesystem::errors(input));
+    add(SignalKind::Fault, filesystem::logged_errors(input));
     add(SignalKind::Fault, filesystem::io_errors(input));
     signals.extend(ext4_error_count(facts, known));
     let emergency = known

@@ -13,7 +13,7 @@ use crate::model::assess::text::{
     BAD, DATA_LOSS, INACCESSIBLE, Level, MOUNTINFO, SUSPECT, evidence, join_limited, raised,
     unknown,
 };
-use crate::model::assess::{checks, merge};
+use crate::model::assess::{checks, merge, recorded};
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Severity, Status, Subject, Verdict, WitnessKind};
 use crate::model::graph::extents::may_contain_sector;
@@ -26,12 +26,22 @@ use crate::model::reason::Reason;
 use crate::model::superblock::ExtState;
 use crate::model::volume::{Impact, VolumeFacts};
 
-/// The filesystem had I/O errors from the device below it. Sources: its own records
-/// (`EXT4-fs error … IO failure`, `metadata I/O error`, `BTRFS error … errs`), notices of
-/// fanotify(7).
+/// The filesystem had I/O errors from the device below it, or has recorded errors that nothing has
+/// repaired (`recorded`). A finding that its structures are corrupted says the same and more, and
+/// replaces the record.
+pub(crate) fn errors(input: &VolumeInput) -> Option<Verdict> {
+    let recorded = match kernel_corrupted(input) {
+        Some(Verdict::Raised(_)) => Some(Verdict::Clear),
+        _ => recorded::errors(input),
+    };
+    merge(logged_errors(input), recorded)
+}
+
+/// Sources: the filesystem's own records in the log (`EXT4-fs error … IO failure`, `metadata I/O
+/// error`, `BTRFS error … errs`), notices of fanotify(7), growing counters.
 /// SUSPECT, degraded; BAD from `bad_episodes` episodes within `window`. Clears after `quiet_after`
 /// (BAD: `bad_quiet_after`) without another.
-pub(crate) fn errors(input: &VolumeInput) -> Option<Verdict> {
+pub(crate) fn logged_errors(input: &VolumeInput) -> Option<Verdict> {
     let Some(tally) = tally(input, Class::FsError) else {
         return Some(Verdict::Clear);
     };
@@ -183,12 +193,13 @@ fn is_metadata_corruption(tally: &ErrorTally, fs_type: Option<&str>) -> bool {
             .any(|word| text.contains(word))
             // fanotify's notices of other filesystems are also about data.
             || text.starts_with("FAN_FS_ERROR") && fs_type != Some("btrfs")
+            || text.starts_with("XFS_IOC_FSGEOMETRY: sick_")
     };
     own(&tally.first.text) && own(&tally.last.text)
 }
 
 /// XFS stores what it found to be wrong until a repair or an unmount (`sick` of XFS_IOC_FSGEOMETRY;
-/// xfs_health.h).
+/// xfs_health.h). After the unmount, the incident of the same finding is left.
 fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
     let memory = facts.filesystem_counters(known, "xfs")?;
     let set: Vec<_> = memory
@@ -207,7 +218,7 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
         at,
         format!("sick: {names}"),
     )];
-    let clears = "XFS reports none of its metadata as sick";
+    let clears = "a check while frozen or unmounted finds it clean, a new filesystem is made, or it is acknowledged after an unmount";
     Some(raised(BAD, message, proof, clears, Some(at)))
 }
 
@@ -411,7 +422,7 @@ pub(crate) fn tally<'a>(input: &VolumeInput<'a>, class: Class) -> Option<&'a Err
         .tally(&Subject::Volume(input.known.facts.id.clone()), class)
 }
 
-fn describe(volume: &VolumeFacts) -> String {
+pub(crate) fn describe(volume: &VolumeFacts) -> String {
     let mounted = volume
         .mounts
         .first()

@@ -8,6 +8,7 @@ mod layers;
 mod mounted;
 mod properties;
 mod raid_member;
+mod recorded;
 mod removed_drives;
 mod smart;
 mod sources;

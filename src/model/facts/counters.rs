@@ -132,10 +132,14 @@ impl Facts {
                 continue;
             };
             let key = (subject, series_name(reading));
-            let Some(growths) = self.counters.record(&key, reading, at) else {
+            let is_first = !self.counters.histories.contains_key(&key);
+            let Some(mut growths) = self.counters.record(&key, reading, at) else {
                 continue;
             };
             change = Urgency::Immediate;
+            if is_first {
+                growths.extend(sick_at_first_sight(reading, at));
+            }
             let from = before.unwrap_or(at);
             for event in growths
                 .iter()
@@ -156,7 +160,8 @@ impl Facts {
     /// own counters have none: its layer state reports them.
     fn subject_of(&self, reading: &CounterReading) -> Option<Subject> {
         let device = log_device(&reading.device);
-        if matches!(reading.source.as_str(), "ext4" | "xfs" | "btrfs") {
+        let source = reading.source.as_str();
+        if matches!(source, "ext4" | "xfs" | "btrfs" | "btrfs-scrub") {
             let DeviceName::Block(name) = &device else {
                 return None;
             };
@@ -200,16 +205,63 @@ impl Facts {
         &self,
         known: &KnownVolume,
     ) -> impl Iterator<Item = &CounterHistory> {
+        self.counter_series(known, "btrfs ")
+    }
+
+    /// When the last scrub of this volume's btrfs began, by the wall clock, if it read every member
+    /// to the end and found no error.
+    pub(crate) fn clean_scrub(&self, known: &KnownVolume) -> Option<Timestamp> {
+        let scrubs: Vec<&CounterHistory> = self.counter_series(known, "btrfs-scrub ").collect();
+        let started = |member: &CounterHistory| {
+            let id = member.details.get("devid")?;
+            let mut scrubs = scrubs.iter();
+            let scrub = scrubs.find(|scrub| scrub.details.get("devid") == Some(id))?;
+            let value = |wanted: &str| {
+                let mut values = scrub.counters();
+                values.find_map(|(name, counter)| (name == wanted).then_some(counter.last))
+            };
+            let is_clean = value("finished") == Some(1)
+                && value("canceled") == Some(0)
+                && value("errors") == Some(0);
+            Timestamp::from_second(value("started")?.try_into().ok()?)
+                .ok()
+                .filter(|_| is_clean)
+        };
+        let starts: Option<Vec<Timestamp>> = self.btrfs_counters(known).map(started).collect();
+        starts?.into_iter().min()
+    }
+
+    fn counter_series(
+        &self,
+        known: &KnownVolume,
+        prefix: &'static str,
+    ) -> impl Iterator<Item = &CounterHistory> {
         let subject = Subject::Volume(known.facts.id.clone());
-        let from = (subject.clone(), "btrfs ".to_owned());
+        let from = (subject.clone(), prefix.to_owned());
         self.counters
             .histories
             .range(from..)
-            .take_while(move |((owner, series), _)| {
-                *owner == subject && series.starts_with("btrfs ")
-            })
+            .take_while(move |((owner, series), _)| *owner == subject && series.starts_with(prefix))
             .map(|(_, history)| history.as_ref())
     }
+}
+
+/// What XFS has found to be wrong is evidence also when it found it before the first reading, and it
+/// forgets it at an unmount (xfs_unmountfs()): from then on only the incident is left.
+fn sick_at_first_sight(
+    reading: &CounterReading,
+    at: Timestamp,
+) -> impl Iterator<Item = CounterGrowth> {
+    let is_xfs = reading.source == "xfs";
+    let is_sick =
+        move |(name, value): &(&String, &u64)| is_xfs && name.starts_with("sick_") && **value > 0;
+    let values = reading.values.iter().filter(is_sick);
+    values.map(move |(name, value)| CounterGrowth {
+        name: name.clone(),
+        from: *value,
+        to: *value,
+        at,
+    })
 }
 
 /// The incident that growth of this counter means. None: nothing adverse, or its state is judged
@@ -222,6 +274,7 @@ fn incident_from_growth(reading: &CounterReading, growth: &CounterGrowth) -> Opt
     let (class, corrected) = match (reading.source.as_str(), growth.name.as_str()) {
         ("scsi", "iotmo_cnt") => (Class::Timeout, false),
         ("ext4", "errors_count") => (Class::FsError, false),
+        ("xfs", name) if name.starts_with("sick_") => (Class::FsCorruption, false),
         ("btrfs", "write_errs" | "read_errs" | "flush_errs") => (Class::FsError, false),
         // Repaired from another copy if there is one: only the log reports a failed repair.
         ("btrfs", "corruption_errs" | "generation_errs") => (Class::FsCorruption, true),
@@ -233,10 +286,11 @@ fn incident_from_growth(reading: &CounterReading, growth: &CounterGrowth) -> Opt
         }
         _ => return None,
     };
-    let mut text = format!(
-        "{}: {} grew from {} to {}",
-        reading.file, growth.name, growth.from, growth.to
-    );
+    let (file, name) = (&reading.file, &growth.name);
+    let mut text = match growth.amount() {
+        0 => format!("{file}: {name} is {}", growth.to),
+        _ => format!("{file}: {name} grew from {} to {}", growth.from, growth.to),
+    };
     for (name, value) in &reading.details {
         text.push_str(&format!(", {name} {value}"));
     }
@@ -257,7 +311,7 @@ fn incident_from_growth(reading: &CounterReading, growth: &CounterGrowth) -> Opt
             "counter",
             class,
             log_device(&reading.device),
-            growth.amount(),
+            growth.amount().max(1),
             line,
         )
     })

@@ -91,7 +91,13 @@ impl Facts {
         since: Timestamp,
         now: Timestamp,
     ) -> Option<Urgency> {
-        let last = self.errors(subject).and_then(ErrorHistory::last_seen);
+        // A failed read that was logged does not say that structures are wrong.
+        let last = match event.class {
+            Class::FsCorruption => self
+                .tally(subject, event.class)
+                .map(|tally| tally.last.time),
+            _ => self.errors(subject).and_then(ErrorHistory::last_seen),
+        };
         if last.is_some_and(|last| last >= from || elapsed(last, from) <= NOTICE_LAG) {
             return Some(Urgency::Nothing);
         }

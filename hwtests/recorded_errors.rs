@@ -1,0 +1,127 @@
+//! Errors that a failure left recorded in a filesystem, from before the daemon first saw it, on the
+//! real kernel: an ext4 that is mounted "with errors", and a btrfs whose device statistics are not
+//! zero.
+
+use std::path::Path;
+
+use diskvitals::api::wire::{Finding, Severity};
+use diskvitals::host::clock::now;
+
+use crate::device_failures::write_and_sync;
+use crate::kernel_errors::on_a_server;
+use crate::support::fuse::{Fault, FuseServer};
+use crate::support::tools::{mount_device, run, umount};
+use crate::support::{Daemon, Disk, SOON, Testbed, eventually};
+
+const REASON: &str = "FilesystemErrors";
+
+/// As a kernel left it in 2019.
+fn record_errors(disk: &Disk) {
+    for field in [
+        "error_count 3",
+        "first_error_time 20190301120000",
+        "last_error_time 20190301120005",
+        "first_error_func ext4_lookup",
+        "last_error_func ext4_lookup",
+        "state 3",
+    ] {
+        let request = format!("ssv {field}");
+        run("/usr/sbin/debugfs", &[&"-w", &"-R", &request, &disk.device]);
+    }
+}
+
+async fn found(daemon: &Daemon) -> Option<Finding> {
+    let findings = daemon.client.findings(false).await;
+    findings
+        .into_iter()
+        .find(|finding| finding.reason == REASON)
+}
+
+async fn raised(daemon: &Daemon, words: &str) -> Finding {
+    eventually("it is raised", SOON, async || {
+        let found = found(daemon).await?;
+        found.message.contains(words).then_some(found)
+    })
+    .await
+}
+
+async fn cleared(daemon: &Daemon) {
+    eventually("it is cleared", SOON, async || {
+        found(daemon).await.is_none().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ext4_with_errors_of_2019_is_suspect_until_it_is_repaired_and_mounted_again() {
+    let testbed = Testbed::new();
+    let disk = testbed.ext4("e.img", 64, &[]);
+    record_errors(&disk);
+    let mnt = testbed.path("mnt/e");
+    mount_device(&disk.device, "ext4", &mnt, "");
+    let daemon = Daemon::start(&testbed).await;
+    let finding = raised(&daemon, "3 errors (the first at 2019-03-01T12:00:00Z").await;
+    assert_eq!(finding.severity(), Severity::Suspect, "{finding:#?}");
+    assert!(
+        finding
+            .message
+            .contains("from before diskvitals first saw it"),
+        "{finding:#?}"
+    );
+    let is_superblock = |text: &str| text.contains("clean with errors; error count: 3");
+    let mut evidence = finding.evidence.iter();
+    assert!(evidence.any(|one| is_superblock(&one.text)), "{finding:#?}");
+
+    // A mount repairs nothing, and a check that may not repair does not either.
+    umount(&mnt);
+    mount_device(&disk.device, "ext4", &mnt, "");
+    let subject = finding.subject.expect("a subject").id;
+    daemon.client.probed_anew(&[&subject]).await;
+    raised(&daemon, "3 errors").await;
+
+    umount(&mnt);
+    run("/usr/sbin/fsck.ext4", &[&"-f", &"-y", &disk.device]);
+    mount_device(&disk.device, "ext4", &mnt, "");
+    cleared(&daemon).await;
+    daemon.stop().await;
+}
+
+/// A btrfs whose device failed writes, mounted again.
+fn btrfs_with_statistics(testbed: &Testbed, mnt: &Path) -> FuseServer {
+    const BYTES: u64 = 256 << 20;
+    let image = testbed.image("b.img", BYTES);
+    run("/usr/sbin/mkfs.btrfs", &[&"-q", &"-f", &image]);
+    let (served, disk) = on_a_server(testbed, &image);
+    mount_device(&disk.device, "btrfs", mnt, "");
+    std::fs::write(mnt.join("f"), vec![7; 8 << 20]).expect("written");
+    run("/usr/bin/sync", &[&"-f", &mnt]);
+    umount(mnt);
+    mount_device(&disk.device, "btrfs", mnt, "");
+    // The part with the file's data.
+    served.fault(vec![Fault::reads(0..BYTES)]);
+    // It fails: that is what btrfs counts.
+    let _ = std::fs::read(mnt.join("f"));
+    served.fault(Vec::new());
+    // The statistics are written with the next transaction.
+    write_and_sync(&mnt.join("g")).expect("written");
+    served
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_btrfs_with_counted_errors_is_suspect_until_a_scrub_finds_nothing() {
+    let testbed = Testbed::new();
+    let mnt = testbed.path("mnt/b");
+    let _served = btrfs_with_statistics(&testbed, &mnt);
+    let daemon = Daemon::start(&testbed).await;
+    let finding = raised(&daemon, "read_errs").await;
+    assert_eq!(finding.severity(), Severity::Suspect, "{finding:#?}");
+    // The scrub begins in a later second than the reading.
+    let counted = now().as_second();
+    eventually("a later second", SOON, async || {
+        (now().as_second() > counted).then_some(())
+    })
+    .await;
+    run("/usr/bin/btrfs", &[&"scrub", &"start", &"-B", &mnt]);
+    cleared(&daemon).await;
+    daemon.stop().await;
+}
