@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::block::{BlockDevice, Inventory, LayerState};
 use crate::model::dev::DevNo;
-use crate::model::drive::{DriveFacts, Transport};
+use crate::model::drive::{DriveFacts, DriveKind, Transport};
 use crate::model::facts::attachments::BypassedDrivers;
 use crate::model::facts::checks::CheckRecords;
 use crate::model::facts::counters::Counters;
@@ -52,7 +52,7 @@ use crate::model::model_statistics::ModelStatistics;
 use crate::model::mount::MountTable;
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
-use crate::model::probe::{ProbeTarget, StuckProbe};
+use crate::model::probe::{ProbePace, ProbeTarget, StuckProbe};
 use crate::model::provision::ProvisionState;
 use crate::model::snapshot::NodeContext;
 use crate::model::source_update::Source;
@@ -308,6 +308,22 @@ impl Facts {
         !volume.drive_ids.is_empty() && volume.drive_ids.iter().all(is_asleep)
     }
 
+    /// Whether a rotating drive below the volume has completed no I/O of late. A device whose I/O is
+    /// not counted shows none.
+    fn has_idle_rotating_drive(&self, volume: &VolumeFacts) -> bool {
+        let is_idle = |id: &DriveId| {
+            let Some(known) = self.drives.get(id) else {
+                return false;
+            };
+            let mut devices = known.facts.devices.iter();
+            // Hypervisors call their disks rotating.
+            known.facts.rotational == Some(true)
+                && !matches!(known.facts.kind, DriveKind::Virtual | DriveKind::Remote)
+                && !devices.any(|device| self.disk_io.has_recent_io(device.dev))
+        };
+        volume.drive_ids.iter().any(is_idle)
+    }
+
     /// One target for each distinct mount of each mounted volume, sorted by path.
     pub(crate) fn probe_targets(&self) -> Vec<ProbeTarget> {
         let asleep = |volume: &VolumeId| {
@@ -320,6 +336,11 @@ impl Facts {
             dev: target.dev,
             asleep: asleep(&target.volume),
             filesystem: target.filesystem.clone(),
+            pace: match self.volumes.get(&target.volume) {
+                _ if target.is_network => ProbePace::Network,
+                Some(known) if self.has_idle_rotating_drive(&known.facts) => ProbePace::Idle,
+                _ => ProbePace::Local,
+            },
             domains: target.domains.clone(),
         };
         self.probes.mounts().iter().map(target).collect()
@@ -421,6 +442,7 @@ impl Facts {
                     dev,
                     volume: known.facts.id.clone(),
                     filesystem: filesystem.clone(),
+                    is_network: volumes::is_network(&known.facts),
                     domains: domains.clone(),
                 };
                 let has_answered = answered.contains(&path);

@@ -66,6 +66,17 @@ pub struct StuckProbe {
     pub path: HostPath,
 }
 
+/// How often a mount may be probed, besides the load of the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProbePace {
+    #[default]
+    Local,
+    /// A server answers, which every node probes.
+    Network,
+    /// A rotating drive below it does nothing, and may stop turning.
+    Idle,
+}
+
 /// A mount to probe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeTarget {
@@ -78,6 +89,7 @@ pub struct ProbeTarget {
     /// Every underlying drive is runtime-suspended: a probe would wake it.
     pub asleep: bool,
     pub filesystem: String,
+    pub pace: ProbePace,
     /// What hangs together with it: limits how many stuck workers it costs.
     pub domains: FailureDomains,
 }

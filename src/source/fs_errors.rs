@@ -325,6 +325,7 @@ async fn wait_for_shutdown(context: &Context) -> Result<Infallible, SourceError>
 mod tests {
     use super::*;
     use crate::model::failure_domain::FailureDomains;
+    use crate::model::probe::ProbePace;
 
     fn target(path: &str, minor: u32, filesystem: &str) -> ProbeTarget {
         ProbeTarget {
@@ -333,6 +334,7 @@ mod tests {
             dev: DevNo::new(8, minor),
             asleep: false,
             filesystem: filesystem.into(),
+            pace: ProbePace::Local,
             domains: FailureDomains::default(),
         }
     }

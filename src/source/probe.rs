@@ -2,6 +2,9 @@
 //! one job per filesystem at a time. A volume that may not be probed because too much hangs in its
 //! failure domains is reported as not probed.
 //!
+//! The interval follows the load: a node with few mounts probes each of them more often, at no more
+//! cost than one with many.
+//!
 //! In: the targets of the owner, a timer, requests. Out: `SourceUpdate::Probe`,
 //! `SourceUpdate::ProbeStuck`. `assess` judges a stuck or failing volume; here it is only probed
 //! less often.
@@ -22,7 +25,7 @@ use crate::host::worker_pool::WorkerOutcome;
 use crate::model::backoff::Backoff;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
-use crate::model::probe::{MountProbe, ProbeTarget, StuckProbe};
+use crate::model::probe::{MountProbe, ProbePace, ProbeTarget, StuckProbe};
 use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::jobs::{Job, JobResult};
@@ -39,6 +42,40 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(4);
 /// A new mount may be unmounted at once (mkfs scripts, formatting by a driver); an open directory
 /// would make that fail with EBUSY. At the start no mount is new.
 const SETTLE: Duration = Duration::from_secs(1);
+
+/// Each mount adds this to the interval: 500 of them are probed within a minute.
+const PER_MOUNT: Duration = Duration::from_millis(60_000 / 500);
+/// The shortest interval, however few mounts there are: a hang is reported after it and the
+/// time-out.
+const SHORTEST: Duration = Duration::from_secs(10);
+/// The shortest interval of a network filesystem.
+const SHORTEST_NETWORK: Duration = Duration::from_secs(30);
+
+/// How often each mount is probed. The configured interval is the longest.
+#[derive(Clone, Copy, Debug)]
+struct Intervals {
+    by_load: Duration,
+    configured: Duration,
+}
+
+impl Intervals {
+    fn new(mounts: usize, configured: Duration) -> Intervals {
+        let count = u32::try_from(mounts).unwrap_or(u32::MAX);
+        let by_load = PER_MOUNT.saturating_mul(count).max(SHORTEST);
+        Intervals {
+            by_load: by_load.min(configured),
+            configured,
+        }
+    }
+
+    fn of(self, target: &ProbeTarget) -> Duration {
+        match target.pace {
+            ProbePace::Local => self.by_load,
+            ProbePace::Network => self.by_load.max(SHORTEST_NETWORK).min(self.configured),
+            ProbePace::Idle => self.configured,
+        }
+    }
+}
 
 /// The schedule of one path.
 struct Plan {
@@ -98,9 +135,9 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     // The earliest due time of the plans that are not being probed.
     let mut next = Some(Instant::now());
     loop {
-        let interval = settings.borrow().probe_interval;
+        let intervals = Intervals::new(plans.len(), settings.borrow().probe_interval);
         if next.is_some_and(|next| next <= Instant::now()) {
-            let due = take_due(&mut plans, interval);
+            let due = take_due(&mut plans, intervals);
             next = due.next;
             for targets in due.filesystems {
                 running.spawn(probe_in_turn(
@@ -112,7 +149,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
         }
         tokio::select! {
             Some(outcome) = outcomes.recv() => {
-                next = next.into_iter().chain(record_outcome(&mut plans, &outcome, interval)).min();
+                next = next.into_iter().chain(record_outcome(&mut plans, &outcome, intervals)).min();
             }
             ended = running.join_next(), if !running.is_empty() => match ended {
                 Some(Ok(ended)) => ended?,
@@ -125,9 +162,17 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
             changed = targets.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 update_plans(&mut plans, &targets.borrow_and_update());
+                let configured = settings.borrow().probe_interval;
+                shorten_waits(&mut plans, Intervals::new(targets.borrow().len(), configured));
                 next = Some(Instant::now());
             }
-            changed = settings.changed() => changed.map_err(|_| SourceError::OwnerGone)?,
+            changed = settings.changed() => {
+                changed.map_err(|_| SourceError::OwnerGone)?;
+                let configured = settings.borrow_and_update().probe_interval;
+                let intervals = Intervals::new(plans.len(), configured);
+                shorten_waits(&mut plans, intervals);
+                next = Some(Instant::now());
+            }
             changed = limitations.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 let status = SourceStatus::Limited(limitations.borrow_and_update().join("; "));
@@ -183,6 +228,18 @@ fn update_plans(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
     }
 }
 
+/// After the intervals have become shorter: fewer mounts, or a drive that is in use again.
+fn shorten_waits(plans: &mut BTreeMap<HostPath, Plan>, intervals: Intervals) {
+    let at = Instant::now();
+    // The back-off of a mount that does not answer stays.
+    let waiting = plans
+        .values_mut()
+        .filter(|plan| !plan.in_flight && plan.consecutive_failures == 0);
+    for plan in waiting {
+        plan.due = plan.due.min(at + intervals.of(&plan.target));
+    }
+}
+
 struct Due {
     /// The due mounts of each filesystem.
     filesystems: Vec<Vec<ProbeTarget>>,
@@ -191,9 +248,9 @@ struct Due {
 }
 
 /// Takes the due mounts; they are in flight from now on.
-fn take_due(plans: &mut BTreeMap<HostPath, Plan>, interval: Duration) -> Due {
+fn take_due(plans: &mut BTreeMap<HostPath, Plan>, intervals: Intervals) -> Due {
     let at = Instant::now();
-    let soon = at + BATCH_WINDOW.min(interval / 4);
+    let soon = at + BATCH_WINDOW.min(intervals.by_load / 4);
     let mut next: Option<Instant> = None;
     let mut filesystems: BTreeMap<String, Vec<ProbeTarget>> = BTreeMap::new();
     for plan in plans.values_mut().filter(|plan| !plan.in_flight) {
@@ -207,7 +264,7 @@ fn take_due(plans: &mut BTreeMap<HostPath, Plan>, interval: Duration) -> Due {
         }
         if plan.due <= soon {
             // A probe would wake the drive: the last result holds.
-            plan.due = at + interval;
+            plan.due = at + intervals.configured;
         }
         next = Some(next.map_or(plan.due, |next| next.min(plan.due)));
     }
@@ -226,7 +283,7 @@ fn filesystem_key(target: &ProbeTarget) -> String {
 fn record_outcome(
     plans: &mut BTreeMap<HostPath, Plan>,
     ended: &ProbeOutcome,
-    interval: Duration,
+    intervals: Intervals,
 ) -> Option<Instant> {
     let mut next = None;
     let mut recovered = None;
@@ -244,6 +301,7 @@ fn record_outcome(
             }
             Response::NotTried { .. } => {}
         }
+        let interval = intervals.of(&plan.target);
         let backoff = Backoff::new(interval, MAX_BACKOFF.max(interval));
         let delay = match ended.response {
             // No worker is spent while the other job hangs.

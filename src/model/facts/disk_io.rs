@@ -35,10 +35,15 @@ struct Writes {
 /// completes some.
 pub(crate) const WAIT_BEFORE_PROBE: Duration = Duration::from_secs(5);
 
+/// A drive that completed I/O within this time is in use.
+const RECENT_IO: Duration = Duration::from_secs(60);
+
 /// When a device last completed a request while it had I/O in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IoProgress {
     pub completed: u64,
+    /// When it was last seen to have completed some.
+    completed_at: Option<Timestamp>,
     /// Since when I/O has been in flight without a completion; otherwise None.
     pub waiting_since: Option<Timestamp>,
     /// The diskstats lines at the start of the wait and now.
@@ -57,6 +62,15 @@ impl DiskIo {
 
     pub(crate) fn newly_waiting(&self) -> &BTreeSet<DevNo> {
         &self.newly_waiting
+    }
+
+    /// Whether the device has completed I/O of late, as of the last reading.
+    pub(crate) fn has_recent_io(&self, dev: DevNo) -> bool {
+        let progress = self.progress.get(&dev);
+        let completed = progress.and_then(|progress| progress.completed_at);
+        completed
+            .zip(self.stats.at())
+            .is_some_and(|(completed, now)| elapsed(completed, now) <= RECENT_IO)
     }
 
     /// When the device with this name and number was last observed to be written to.
@@ -155,8 +169,12 @@ fn next_progress(old: Option<IoProgress>, stat: &DiskStat, at: Timestamp) -> IoP
             progress.last_line = line;
             progress
         }
-        _ => IoProgress {
+        old => IoProgress {
             completed: stat.completed,
+            completed_at: match old {
+                Some(old) if old.completed != stat.completed => Some(at),
+                old => old.and_then(|old| old.completed_at),
+            },
             waiting_since: (stat.in_flight > 0).then_some(at),
             first_line: line.clone(),
             last_line: line,

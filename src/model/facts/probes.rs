@@ -36,6 +36,8 @@ pub(crate) struct ProbedMount {
     pub dev: DevNo,
     pub volume: VolumeId,
     pub filesystem: String,
+    /// A server answers, not a device of this node.
+    pub is_network: bool,
     pub domains: FailureDomains,
 }
 

@@ -49,6 +49,31 @@ fn the_same_answer_again_changes_nothing() {
     );
 }
 
+/// The pace of the only target.
+fn pace(world: &TestHost) -> ProbePace {
+    world.facts.probe_targets()[0].pace
+}
+
+#[test]
+fn an_idle_rotating_drive_and_a_server_are_not_probed_more_often() {
+    let mut world = plain();
+    assert_eq!(pace(&world), ProbePace::Local);
+    world.inventory.drives[0].rotational = Some(true);
+    world.scan(1);
+    assert_eq!(pace(&world), ProbePace::Idle, "no I/O has been seen");
+    world.io("8:0", "sda", 10, 0, 10);
+    assert_eq!(pace(&world), ProbePace::Idle);
+    world.io("8:0", "sda", 11, 0, 20);
+    assert_eq!(pace(&world), ProbePace::Local);
+    world.io("8:0", "sda", 11, 0, 70);
+    assert_eq!(pace(&world), ProbePace::Local);
+    world.io("8:0", "sda", 11, 0, 90);
+    assert_eq!(pace(&world), ProbePace::Idle);
+    let mut world = TestHost::default().mounted("0:50", "/", "/net", "nfs4", "server:/export");
+    world.read_all(0);
+    assert_eq!(pace(&world), ProbePace::Network);
+}
+
 #[test]
 fn facts_are_settled_when_every_source_has_reported() {
     let mut world = TestHost::default();

@@ -317,6 +317,7 @@ fn add_probed_mounts(
             dev: shown.dev,
             volume: facts.id.clone(),
             filesystem: facts.fs_type.clone().unwrap_or_default(),
+            is_network: is_network(facts),
             domains: domains.clone(),
         };
         if targets
@@ -326,6 +327,11 @@ fn add_probed_mounts(
             targets.insert(path, (target, shown.source_matches));
         }
     }
+}
+
+/// A filesystem of a server, not one on a remote drive, which only this node has mounted.
+pub(super) fn is_network(facts: &VolumeFacts) -> bool {
+    facts.remote && facts.device.is_none()
 }
 
 /// A part of a redundancy leads to no drive: md may not have detected a removed member yet.

@@ -3,6 +3,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::probe::ProbePace;
 use crate::source::inventory::classify;
 
 fn put(root: &Path, path: &str, text: &str) {
@@ -265,6 +266,7 @@ fn one_mount_of_each_xfs_is_asked_and_none_on_a_sleeping_drive() {
         dev: DevNo::new(8, minor),
         asleep,
         filesystem: filesystem.into(),
+        pace: ProbePace::Local,
         domains: FailureDomains::default(),
     };
     let targets = [

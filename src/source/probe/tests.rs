@@ -2,7 +2,10 @@ use super::*;
 use crate::model::dev::DevNo;
 use crate::model::failure_domain::FailureDomains;
 
-const INTERVAL: Duration = Duration::from_secs(60);
+const INTERVALS: Intervals = Intervals {
+    by_load: Duration::from_secs(60),
+    configured: Duration::from_secs(60),
+};
 
 fn plans(mounts: &[(&str, u32)]) -> BTreeMap<HostPath, Plan> {
     let target = |&(path, minor): &(&str, u32)| ProbeTarget {
@@ -11,6 +14,7 @@ fn plans(mounts: &[(&str, u32)]) -> BTreeMap<HostPath, Plan> {
         dev: DevNo::new(8, minor),
         asleep: false,
         filesystem: "ext4".into(),
+        pace: ProbePace::Local,
         domains: FailureDomains::default(),
     };
     let targets: Vec<ProbeTarget> = mounts.iter().map(target).collect();
@@ -30,14 +34,14 @@ fn end(
         response,
         was_stuck,
     };
-    let next = record_outcome(plans, &outcome, INTERVAL);
+    let next = record_outcome(plans, &outcome, INTERVALS);
     next.is_some_and(|next| next <= Instant::now())
 }
 
 #[test]
 fn the_mounts_of_a_filesystem_are_probed_by_one_task() {
     let mut plans = plans(&[("/a", 1), ("/b", 2), ("/c", 1)]);
-    let due = take_due(&mut plans, INTERVAL);
+    let due = take_due(&mut plans, INTERVALS);
     let paths: Vec<Vec<String>> = due
         .filesystems
         .iter()
@@ -49,26 +53,26 @@ fn the_mounts_of_a_filesystem_are_probed_by_one_task() {
         })
         .collect();
     assert_eq!(paths, [vec!["/a", "/c"], vec!["/b"]]);
-    assert!(take_due(&mut plans, INTERVAL).filesystems.is_empty());
+    assert!(take_due(&mut plans, INTERVALS).filesystems.is_empty());
 }
 
 #[test]
 fn a_stuck_probe_that_returns_makes_refused_and_waiting_mounts_due() {
     let mut plans = plans(&[("/a", 1), ("/b", 1), ("/other", 2)]);
-    take_due(&mut plans, INTERVAL);
+    take_due(&mut plans, INTERVALS);
     assert!(!end(&mut plans, "/b", Response::Missing, false));
     let refused = Response::NotTried { refused: true };
     assert!(!end(&mut plans, "/other", refused, false));
     assert_eq!(plans[&HostPath::from("/other")].consecutive_failures, 0);
     assert!(end(&mut plans, "/a", Response::Received, true));
-    let due = take_due(&mut plans, INTERVAL);
+    let due = take_due(&mut plans, INTERVALS);
     assert_eq!(due.filesystems.len(), 2);
 }
 
 #[test]
 fn a_worker_that_dies_after_it_was_stuck_frees_its_share_only() {
     let mut plans = plans(&[("/a", 1), ("/b", 1), ("/other", 2)]);
-    take_due(&mut plans, INTERVAL);
+    take_due(&mut plans, INTERVALS);
     end(&mut plans, "/b", Response::Missing, false);
     end(
         &mut plans,
@@ -77,7 +81,7 @@ fn a_worker_that_dies_after_it_was_stuck_frees_its_share_only() {
         false,
     );
     assert!(end(&mut plans, "/a", Response::Missing, true));
-    let due = take_due(&mut plans, INTERVAL).filesystems;
+    let due = take_due(&mut plans, INTERVALS).filesystems;
     assert_eq!(due[0][0].path, HostPath::from("/other"));
     assert_eq!((due.len(), due[0].len()), (1, 1));
 }
@@ -86,13 +90,81 @@ fn a_worker_that_dies_after_it_was_stuck_frees_its_share_only() {
 fn a_mount_that_waits_for_another_job_of_its_filesystem_is_tried_again_soon() {
     let mut plans = plans(&[("/a", 1)]);
     for _ in 0..5 {
-        take_due(&mut plans, INTERVAL);
+        take_due(&mut plans, INTERVALS);
         end(&mut plans, "/a", Response::Waiting, false);
         let plan = plans.get_mut(&HostPath::from("/a")).expect("planned");
         assert!(plan.due <= Instant::now() + RETRY_INTERVAL);
         plan.due = Instant::now();
     }
-    take_due(&mut plans, INTERVAL);
+    take_due(&mut plans, INTERVALS);
     end(&mut plans, "/a", Response::Missing, false);
     assert!(plans[&HostPath::from("/a")].due > Instant::now() + RETRY_INTERVAL);
+}
+
+fn target(pace: ProbePace) -> ProbeTarget {
+    ProbeTarget {
+        path: "/a".into(),
+        id: 1,
+        dev: DevNo::new(8, 1),
+        asleep: false,
+        filesystem: "ext4".into(),
+        pace,
+        domains: FailureDomains::default(),
+    }
+}
+
+#[test]
+fn the_interval_follows_the_number_of_mounts_between_ten_seconds_and_the_configured_one() {
+    let seconds = |mounts, configured, pace| {
+        let intervals = Intervals::new(mounts, Duration::from_secs(configured));
+        intervals.of(&target(pace)).as_secs()
+    };
+    for (mounts, configured, local, network, idle) in [
+        (0, 60, 10, 30, 60),
+        (3, 60, 10, 30, 60),
+        (83, 60, 10, 30, 60),
+        (250, 60, 30, 30, 60),
+        (300, 60, 36, 36, 60),
+        (500, 60, 60, 60, 60),
+        (5000, 60, 60, 60, 60),
+        (1000, 300, 120, 120, 300),
+        (3, 20, 10, 20, 20),
+        (3, 1, 1, 1, 1),
+    ] {
+        assert_eq!(
+            (
+                seconds(mounts, configured, ProbePace::Local),
+                seconds(mounts, configured, ProbePace::Network),
+                seconds(mounts, configured, ProbePace::Idle)
+            ),
+            (local, network, idle),
+            "{mounts} mounts, {configured} s"
+        );
+    }
+}
+
+#[test]
+fn a_mount_that_answered_is_due_after_its_interval_and_sooner_when_the_interval_becomes_shorter() {
+    let mut plans = plans(&[("/a", 1)]);
+    take_due(&mut plans, INTERVALS);
+    end(&mut plans, "/a", Response::Received, false);
+    let due = |plans: &BTreeMap<HostPath, Plan>| {
+        let plan = &plans[&HostPath::from("/a")];
+        plan.due.saturating_duration_since(Instant::now())
+    };
+    assert!(due(&plans) > Duration::from_secs(50));
+    shorten_waits(&mut plans, Intervals::new(1, Duration::from_secs(60)));
+    assert!(due(&plans) <= Duration::from_secs(10));
+    take_due(&mut plans, INTERVALS);
+    for plan in plans.values_mut() {
+        plan.due = Instant::now();
+    }
+    take_due(&mut plans, INTERVALS);
+    end(&mut plans, "/a", Response::Missing, false);
+    let before = due(&plans);
+    shorten_waits(&mut plans, Intervals::new(1, Duration::from_secs(60)));
+    assert!(
+        due(&plans) + Duration::from_secs(1) >= before,
+        "its back-off stays"
+    );
 }
