@@ -491,14 +491,7 @@ fn describe(snapshot: &Snapshot, subject: &Subject) -> String {
             None => format!("volume {id}"),
         },
         Subject::Device(name) => format!("device {name}"),
-<<<<<<< HEAD
-=======
         Subject::Source(source) => format!("source {}", source.name()),
-    };
-    ResolveError::Ambiguous {
-        query: echo(query),
-        candidates: subjects.iter().map(describe).collect(),
->>>>>>> 715f7171 (assess: without an answer to smartctl a drive with SMART is unknown)
     }
 }
 
