@@ -49,7 +49,8 @@ pub(crate) fn rank(snapshot: &Snapshot, finding: &Finding) -> FindingRank {
 
 fn layer(snapshot: &Snapshot, subject: &Subject) -> u8 {
     match subject {
-        Subject::Drive(_) => 0,
+        // Without it, the others may be incomplete.
+        Subject::Drive(_) | Subject::Source(_) => 0,
         Subject::Device(name) => {
             let depth = stack_depth(snapshot, name, &mut BTreeMap::new());
             u8::try_from(depth).map_or(u8::MAX - 1, |depth| depth.clamp(1, u8::MAX - 1))
