@@ -157,6 +157,9 @@ pub enum LayerState {
         health: String,
         sync_action: Option<String>,
         status_line: String,
+        /// md's layout word, of a raid10 whose table was read.
+        #[serde(default)]
+        layout: Option<u32>,
     },
     /// A dm table of linear targets only (most logical volumes, partitions of multipath devices):
     /// the location of each piece.
@@ -193,6 +196,9 @@ pub struct Extent {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MdState {
     pub level: String,
+    /// md's layout word: what it means depends on the level.
+    #[serde(default)]
+    pub layout: Option<u32>,
     pub raid_disks: u32,
     /// Number of devices that the array lacks; 0 when complete.
     pub degraded: u32,
@@ -200,6 +206,9 @@ pub struct MdState {
     pub sync_action: Option<String>,
     /// Sectors done and total during a rebuild or check.
     pub sync_completed: Option<(u64, u64)>,
+    /// The whole array has to be synchronized, or is: after a crash, or after its creation.
+    #[serde(default)]
+    pub is_resync_due: bool,
     pub members: Vec<MdMember>,
 }
 
@@ -211,6 +220,9 @@ pub struct MdMember {
     pub state: String,
     pub slot: Option<u32>,
     pub errors: u64,
+    /// Ranges that it does not hold: first sector, counted from where its data begins, and length.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bad_blocks: Vec<(u64, u64)>,
 }
 
 /// dm-thin's pool status (Documentation/admin-guide/device-mapper/thin-provisioning.rst), in

@@ -52,7 +52,13 @@ pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, 
                 return status::parse_linear(&dm_lines(root, device, DmQuery::Table)?)
                     .map_err(wrong);
             }
-            status::parse(&lines).map_err(wrong)
+            let mut state = status::parse(&lines).map_err(wrong)?;
+            if let LayerState::DmRaid { level, layout, .. } = &mut state
+                && level.starts_with("raid10")
+            {
+                *layout = status::parse_raid10_layout(&dm_lines(root, device, DmQuery::Table)?);
+            }
+            Ok(state)
         }
         _ => Ok(LayerState::Plain),
     }
@@ -61,7 +67,7 @@ pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DmQuery {
     Status,
-    /// Only for linear targets: a crypt target's table may contain its key.
+    /// Only for linear targets and RAID: a crypt target's table may contain its key.
     Table,
 }
 

@@ -30,17 +30,30 @@ fn read_one(reader: &SysfsReader<'_>, uuid: String) -> Result<BtrfsFs, DeviceRem
         label: reader.text(&format!("{dir}/label"))?,
         devices: reader.list(&format!("{dir}/devices")),
         missing_devices,
-        data_profiles: profiles(reader, &format!("{dir}/allocation/data")),
-        metadata_profiles: profiles(reader, &format!("{dir}/allocation/metadata")),
+        data_profiles: profiles(reader, &format!("{dir}/allocation/data"))?,
+        metadata_profiles: metadata_profiles(reader, &dir)?,
         uuid,
     })
 }
 
-/// Profiles are directories among attribute files.
-fn profiles(reader: &SysfsReader<'_>, dir: &str) -> Vec<String> {
-    reader
-        .list(dir)
-        .into_iter()
-        .filter(|name| reader.is_dir(&format!("{dir}/{name}")))
-        .collect()
+/// Those of the system chunks too: without them nothing is found.
+fn metadata_profiles(reader: &SysfsReader<'_>, dir: &str) -> Result<Vec<String>, DeviceRemoved> {
+    let mut all = profiles(reader, &format!("{dir}/allocation/metadata"))?;
+    all.extend(profiles(reader, &format!("{dir}/allocation/system"))?);
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+/// Profiles are directories among attribute files. After a conversion the old one stays there without
+/// a chunk until the filesystem is mounted anew.
+fn profiles(reader: &SysfsReader<'_>, dir: &str) -> Result<Vec<String>, DeviceRemoved> {
+    let mut profiles = Vec::new();
+    for name in reader.list(dir) {
+        let path = format!("{dir}/{name}");
+        if reader.is_dir(&path) && reader.number(&format!("{path}/total_bytes"))? != Some(0) {
+            profiles.push(name);
+        }
+    }
+    Ok(profiles)
 }

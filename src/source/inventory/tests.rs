@@ -327,3 +327,26 @@ fn a_check_snapshot_is_excluded_from_devices() {
         "and what the kernel says of it is nobody's either"
     );
 }
+
+#[test]
+fn the_profiles_of_a_btrfs_are_those_with_chunks() {
+    let tree = Tree::new();
+    let uuid = "0a0b0c0d-0000-4000-8000-000000000001";
+    for (kind, profile, bytes) in [
+        ("data", "single", 0),
+        ("data", "raid1", 1 << 30),
+        ("metadata", "raid1", 1 << 28),
+        ("system", "dup", 1 << 23),
+    ] {
+        let path = format!("sys/fs/btrfs/{uuid}/allocation/{kind}/{profile}/total_bytes");
+        tree.file(&path, format!("{bytes}\n"));
+    }
+    let seen = tree.scan();
+    let fs = &seen.btrfs[0];
+    assert_eq!(
+        fs.data_profiles,
+        ["raid1"],
+        "a conversion has emptied the other"
+    );
+    assert_eq!(fs.metadata_profiles, ["dup", "raid1"]);
+}

@@ -27,16 +27,29 @@ pub(crate) fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError>
     members.sort_by(|a, b| {
         (a.slot.unwrap_or(u32::MAX), &a.device).cmp(&(b.slot.unwrap_or(u32::MAX), &b.device))
     });
+    let sync_action = attributes.text("sync_action")?;
+    // `none`, or the sector up to which the array is synchronized.
+    let resync_start = attributes.text("resync_start")?;
+    let is_resync_due = sync_action.as_deref() == Some("resync")
+        || resync_start.is_some_and(|start| start.parse::<u64>().is_ok());
     Ok(MdState {
         level: attributes.text("level")?.unwrap_or_default(),
+        layout: layout(&attributes)?,
         raid_disks: attributes.number("raid_disks")?.unwrap_or(0),
         // Levels without redundancy have no such attribute.
         degraded: attributes.number("degraded")?.unwrap_or(0),
         array_state: attributes.required("array_state")?,
-        sync_action: attributes.text("sync_action")?,
+        sync_action,
+        is_resync_due,
         sync_completed: sync_completed(&attributes)?,
         members,
     })
+}
+
+/// During a reshape the new layout is first. Levels without one may have any number.
+fn layout(attributes: &MdAttributes<'_>) -> Result<Option<u32>, LayerError> {
+    let text = attributes.text("layout")?;
+    Ok(text.and_then(|text| text.split_whitespace().next()?.parse().ok()))
 }
 
 /// None for a member that leaves the array while it is read.
@@ -46,7 +59,7 @@ fn member(attributes: &MdAttributes<'_>, name: &str) -> Result<Option<MdMember>,
     };
     let slot = attributes
         .text(&format!("{name}/slot"))?
-        .filter(|slot| slot != "none");
+        .filter(|slot| slot != "none" && slot != "journal");
     let slot = slot
         .map(|slot| {
             slot.parse()
@@ -66,7 +79,30 @@ fn member(attributes: &MdAttributes<'_>, name: &str) -> Result<Option<MdMember>,
         state,
         slot,
         errors: u64::from(errors),
+        bad_blocks: bad_blocks(attributes, name)?,
     }))
+}
+
+/// More ranges tell no more.
+const MAX_BAD_BLOCKS: usize = 64;
+
+/// Lines of `START LENGTH` in sectors of the device (badblocks_show(), block/badblocks.c); its data
+/// begins at `offset`.
+fn bad_blocks(attributes: &MdAttributes<'_>, name: &str) -> Result<Vec<(u64, u64)>, LayerError> {
+    let file = format!("{name}/bad_blocks");
+    let Some(text) = attributes.text(&file)? else {
+        return Ok(Vec::new());
+    };
+    let offset = u64::from(attributes.number(&format!("{name}/offset"))?.unwrap_or(0));
+    let range = |line: &str| {
+        let (start, length) = line.split_once(' ')?;
+        let start: u64 = start.parse().ok()?;
+        Some((start.saturating_sub(offset), length.trim().parse().ok()?))
+    };
+    text.lines()
+        .take(MAX_BAD_BLOCKS)
+        .map(|line| range(line).ok_or_else(|| attributes.malformed(&file, line)))
+        .collect()
 }
 
 /// `none`, `delayed`, or `DONE / ALL` in sectors.

@@ -173,6 +173,32 @@ fn parse_raid(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
         health,
         sync_action,
         status_line: line.trim().to_owned(),
+        layout: None,
+    })
+}
+
+/// md's layout word of a raid10, from its table: `… raid10_copies N … raid10_format near|far|offset …`
+/// (raid10_format_to_md_layout(), drivers/md/dm-raid.c).
+pub(crate) fn parse_raid10_layout(table: &str) -> Option<u32> {
+    let line = table.lines().find(|line| !line.trim().is_empty())?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let after = |key: &str| {
+        let at = words.iter().position(|word| *word == key)?;
+        words.get(at + 1).copied()
+    };
+    let copies: u32 = match after("raid10_copies") {
+        Some(copies) => copies.parse().ok().filter(|copies| *copies < 0x100)?,
+        None => 2,
+    };
+    let format = after("raid10_format").or_else(|| words.get(3)?.strip_prefix("raid10_"));
+    let far_sets = match words.contains(&"raid10_use_near_sets") {
+        true => 0,
+        false => 1 << 17,
+    };
+    Some(match format.unwrap_or("near") {
+        "far" => far_sets | copies << 8 | 1,
+        "offset" => 1 << 16 | far_sets | copies << 8 | 1,
+        _ => 1 << 8 | copies,
     })
 }
 
@@ -244,6 +270,32 @@ mod tests {
             (level.as_str(), health.as_str(), sync_action.as_deref()),
             ("raid4", "AAADA", Some("recover"))
         );
+    }
+
+    #[test]
+    fn the_table_of_a_raid10_gives_its_layout() {
+        for (table, expected) in [
+            (
+                "0 8 raid raid10 3 64 raid10_copies 3 4 - 253:1 - 253:2 - 253:3 - 253:4",
+                Some(0x103),
+            ),
+            (
+                "0 8 raid raid10 1 64 4 - 253:1 - 253:2 - 253:3 - 253:4",
+                Some(0x102),
+            ),
+            (
+                "0 8 raid raid10_far 3 64 raid10_copies 2 4 -",
+                Some(0x20201),
+            ),
+            (
+                "0 8 raid raid10 5 64 raid10_copies 2 raid10_format offset 4 -",
+                Some(0x30201),
+            ),
+            ("0 8 raid raid10 3 64 raid10_copies many 4 -", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_raid10_layout(table), expected, "{table}");
+        }
     }
 
     #[test]

@@ -44,6 +44,7 @@ fn a_rebuilding_mirror_reports_members_and_progress() {
         state: state.into(),
         slot,
         errors,
+        bad_blocks: Vec::new(),
     };
     let expected = MdState {
         level: "raid1".into(),
@@ -56,8 +57,42 @@ fn a_rebuilding_mirror_reports_members_and_progress() {
             member("sdb1", "spare", Some(1), 0),
             member("sda1", "faulty", None, 7),
         ],
+        ..MdState::default()
     };
     assert_eq!(read(&root, "md0", &MD).unwrap(), LayerState::Md(expected));
+}
+
+#[test]
+fn the_layout_a_pending_resync_and_ranges_that_a_member_lacks_are_read() {
+    let (_dir, root) = tree(&[
+        ("sys/block/md0/md/level", "raid10\n"),
+        ("sys/block/md0/md/layout", "258\n"),
+        ("sys/block/md0/md/raid_disks", "2\n"),
+        ("sys/block/md0/md/degraded", "0\n"),
+        ("sys/block/md0/md/array_state", "read-auto\n"),
+        ("sys/block/md0/md/sync_action", "idle\n"),
+        ("sys/block/md0/md/resync_start", "2048\n"),
+        ("sys/block/md0/md/dev-sda1/state", "in_sync\n"),
+        ("sys/block/md0/md/dev-sda1/slot", "0\n"),
+        ("sys/block/md0/md/dev-sda1/offset", "2048\n"),
+        ("sys/block/md0/md/dev-sda1/bad_blocks", "4096 8\n9000 16\n"),
+        ("sys/block/md0/md/dev-sdb1/state", "in_sync\n"),
+        ("sys/block/md0/md/dev-sdb1/slot", "1\n"),
+        ("sys/block/md0/md/dev-sdb1/bad_blocks", "\n"),
+        ("sys/block/md0/md/dev-sdc1/state", "in_sync,journal\n"),
+        ("sys/block/md0/md/dev-sdc1/slot", "journal\n"),
+    ]);
+    let LayerState::Md(state) = read(&root, "md0", &MD).unwrap() else {
+        panic!("md")
+    };
+    assert_eq!((state.layout, state.is_resync_due), (Some(258), true));
+    let lacking: Vec<&[(u64, u64)]> = state
+        .members
+        .iter()
+        .map(|member| member.bad_blocks.as_slice())
+        .collect();
+    assert_eq!(lacking, [&[(2048, 8), (6952, 16)][..], &[], &[]]);
+    assert_eq!(state.members[2].slot, None, "a journal is in no slot");
 }
 
 #[test]
