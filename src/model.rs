@@ -43,6 +43,7 @@ pub mod policy;
 pub mod probe;
 pub mod provision;
 pub mod reason;
+pub(crate) mod redundancy;
 pub(crate) mod similar;
 pub(crate) mod size;
 pub mod smart;

@@ -10,14 +10,12 @@ use crate::model::block::{BlockDevice, BtrfsFs, Inventory, Layer, LayerState};
 use crate::model::dev::DevNo;
 use crate::model::facts::LayerFacts;
 use crate::model::graph::mounts::{self, FsKind, MountTree};
-use crate::model::graph::stack::redundancy::{bounded, md_members, with_rebuild};
+use crate::model::graph::stack::redundancy::{bounded, combine, with_rebuild};
 use crate::model::ids::DriveId;
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
+use crate::model::redundancy::{Array, Member, btrfs_tolerance};
 use crate::model::volume::Stack;
-
-use redundancy::combine;
-pub(crate) use redundancy::{btrfs_tolerance, tolerance};
 
 /// Maximum number of layers: far more than any real system has; it also ends a damaged graph.
 const MAX_DEPTH: usize = 32;
@@ -212,52 +210,55 @@ impl<'a> Graph<'a> {
         self.layers.get(&device.name)?.state.last_known()
     }
 
-    /// md(4). The level defines how many members an array may lose, minus those lost already.
+    /// md(4). While its state is not known, all its devices count as members in sync.
     fn md(&self, device: &BlockDevice, level: Option<&str>, above: &mut Vec<String>) -> Stack {
-        let state = match self.layer_state(device) {
-            Some(LayerState::Md(state)) => Some(state),
+        let known = match self.layer_state(device) {
+            Some(LayerState::Md(md)) => Some(md),
             _ => None,
         };
-        let level = state
-            .map(|state| state.level.as_str())
-            .filter(|level| !level.is_empty())
-            .or(level)
-            .unwrap_or("");
-        let (working, rebuilding) = match state {
-            Some(state) if !state.members.is_empty() => md_members(state),
-            _ => (device.underlying.clone(), Vec::new()),
-        };
-        let disks = state
-            .map_or(0, |state| state.raid_disks as usize)
-            .max(working.len());
-        let Some(tolerates) = tolerance(level, disks) else {
+        let mut md = known.cloned().unwrap_or_default();
+        if md.level.is_empty() {
+            md.level = level.unwrap_or_default().to_owned();
+        }
+        let level = format!("{} {}", md.level, device.name);
+        let has_members = !md.members.is_empty();
+        if !has_members {
+            let count = u32::try_from(device.underlying.len()).unwrap_or(u32::MAX);
+            md.raid_disks = md.raid_disks.max(count);
+        }
+        let Some(array) = Array::of_md(&md) else {
             return self.stack_of_all(&device.underlying, above);
         };
-        let lost = state.map_or(0, |state| state.degraded as usize);
-        self.redundant(
-            format!("{level} {}", device.name),
-            tolerates.saturating_sub(lost),
-            &working,
-            &rebuilding,
-            above,
-        )
-    }
-
-    fn redundant(
-        &self,
-        level: String,
-        tolerates: usize,
-        working: &[String],
-        rebuilding: &[String],
-        above: &mut Vec<String>,
-    ) -> Stack {
-        let mut parts = |names: &[String]| {
-            names
-                .iter()
-                .map(|name| self.stack_below(name, above))
-                .collect()
+        let mut parts = |names: &[String]| -> Vec<Stack> {
+            let names = names.iter();
+            names.map(|name| self.stack_below(name, above)).collect()
         };
-        with_rebuild(level, tolerates, parts(working), parts(rebuilding))
+        // Which slot a device is in is not known.
+        if !has_members {
+            return Stack::Redundant {
+                level,
+                tolerates: array.tolerates().unwrap_or(0),
+                parts: parts(&device.underlying),
+            };
+        }
+        let mut legs: Vec<Option<Stack>> = Vec::new();
+        let mut filling = Vec::new();
+        for member in array.members() {
+            let has_copy = |member: &&Member| member.in_sync;
+            let devices = match member.devices.is_empty() {
+                true => &member.filling,
+                false => &member.devices,
+            };
+            legs.push(
+                Some(member)
+                    .filter(has_copy)
+                    .map(|_| combine(parts(devices))),
+            );
+            if !member.devices.is_empty() || !member.in_sync {
+                filling.extend(parts(&member.filling));
+            }
+        }
+        with_rebuild(level.clone(), sets(level, &array, &legs), filling)
     }
 
     /// LVM's RAID: slaves `LV_rimage_N` and `LV_rmeta_N`, or `LV_mimage_N` of the older mirror; a
@@ -300,30 +301,27 @@ impl<'a> Graph<'a> {
                 parts,
             });
         };
-        let of_leg = |number: u32| health.chars().nth(number as usize).unwrap_or('A');
-        let Some(tolerates) = tolerance(level, legs.len().max(health.chars().count())) else {
+        let Some(array) = self.layer_state(device).and_then(Array::of) else {
             return Some(self.stack_of_all(&device.underlying, above));
         };
-        let lost = health.chars().filter(|leg| *leg != 'A').count();
-        let mut whole = Vec::new();
+        let mut whole: Vec<Option<Stack>> = vec![None; array.members().len()];
         let mut filling = Vec::new();
         for (number, names) in &legs {
-            match of_leg(*number) {
-                'D' | '-' => {}
+            let at = *number as usize;
+            let in_sync = array.members().get(at).is_none_or(|member| member.in_sync);
+            match health.chars().nth(at).unwrap_or('A') {
+                _ if in_sync => {
+                    whole.resize(whole.len().max(at + 1), None);
+                    whole[at] = Some(stack(names, above));
+                }
                 'a' => filling.push(stack(names, above)),
-                _ => whole.push(stack(names, above)),
+                _ => {}
             }
-        }
-        // All legs are out of sync: a new RAID in its first synchronization, which has no complete
-        // leg yet.
-        if whole.is_empty() {
-            whole = std::mem::take(&mut filling);
         }
         let level = format!("{level} {}", device.name);
         Some(with_rebuild(
-            level,
-            tolerates.saturating_sub(lost),
-            whole,
+            level.clone(),
+            sets(level, &array, &whole),
             filling,
         ))
     }
@@ -462,5 +460,27 @@ impl<'a> Graph<'a> {
                 .iter()
                 .any(|drive| drive.id == *id && drive.transport.is_remote())
         })
+    }
+}
+
+/// The stack of an array: each set of members that hold the same data. `legs`: by slot, what is below
+/// each member that holds current data.
+fn sets(level: String, array: &Array, legs: &[Option<Stack>]) -> Vec<Stack> {
+    let redundant = |tolerates: usize, parts: Vec<Stack>| Stack::Redundant {
+        level: level.clone(),
+        tolerates,
+        parts,
+    };
+    match array.copy_sets() {
+        Some(sets) => sets
+            .into_iter()
+            .map(|set| {
+                let members = set.members.iter();
+                let parts = members.filter_map(|slot| legs.get(*slot)?.clone());
+                redundant(set.tolerates, parts.collect())
+            })
+            .collect(),
+        // Some of its data has no copy left: it needs all that is there.
+        None => vec![redundant(0, legs.iter().flatten().cloned().collect())],
     }
 }
