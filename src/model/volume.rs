@@ -194,6 +194,20 @@ impl Stack {
         }
     }
 
+    /// How many parts of its weakest redundancy may fail; None without any.
+    pub(crate) fn least_tolerance(&self) -> Option<usize> {
+        match self {
+            Stack::Nothing | Stack::Drive(_) => None,
+            Stack::All(parts) => parts.iter().filter_map(Stack::least_tolerance).min(),
+            Stack::Redundant {
+                tolerates, parts, ..
+            } => {
+                let below = parts.iter().filter_map(Stack::least_tolerance);
+                below.chain([*tolerates]).min()
+            }
+        }
+    }
+
     pub(crate) fn has_redundancy(&self) -> bool {
         match self {
             Stack::Nothing | Stack::Drive(_) => false,

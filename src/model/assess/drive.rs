@@ -265,11 +265,12 @@ fn state_file(drive: &DriveFacts, device: &str) -> String {
     }
 }
 
-/// Drives below the volume have their own findings. Source: this node's judgement of its drives,
-/// and the layers between. SUSPECT, degraded, while redundancy covers them, or they are only
+/// Drives below the volume have findings that endanger data now (`Reason::endangers_data_at`), or
+/// findings that explain why reads or writes of the volume fail. Source: this node's judgement of its
+/// drives, and the layers between. SUSPECT, degraded, while redundancy covers them, or they are only
 /// suspect, or they are behind a RAID controller. BAD when the volume depends on a bad one:
 /// inaccessible when that drive is missing or offline, otherwise degraded. Clears when no drive
-/// below has an adverse finding.
+/// below has such a finding.
 pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
     let (Context { facts, now, .. }, failing) = (input.context, input.failing_drives);
     let volume = &input.known.facts;
@@ -312,7 +313,9 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
             join_limited(&failing.reasons)
         )
     }));
-    let levels = redundancy_levels(&volume.stack);
+    let mut levels = redundancy_levels(&volume.stack);
+    // A raid10 is several sets of one level.
+    levels.dedup();
     let (uncovered, cover) = (levels.is_empty(), join_limited(levels));
     let message = match all {
         Impact::Exposed if uncovered => format!("the volume is on {names}, without redundancy"),
@@ -320,6 +323,9 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
             format!("the volume is on {names}, more than its redundancy ({cover}) covers")
         }
         _ if uncovered => format!("drives of the volume: {names}"),
+        _ if volume.stack.least_tolerance() == Some(0) => {
+            format!("drives of the volume: {names}; no redundancy is left in {cover}")
+        }
         _ => format!("drives of the volume: {names}; covered by {cover}"),
     };
     let began = |id: &DriveId| {
@@ -340,7 +346,7 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
         })
         .collect();
     let since = causes.iter().filter_map(|(id, _)| began(id)).min();
-    let clears = "no drive below the volume has a finding of its own";
+    let clears = "no drive below the volume has a finding that endangers data";
     raised(level, message, proof, clears, since)
 }
 

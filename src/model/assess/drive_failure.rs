@@ -11,7 +11,7 @@ use crate::model::ids::DriveId;
 use crate::model::reason::Reason;
 
 /// Findings of a drive that make reads and writes fail or wait. Wear or heat does not.
-const CAUSES: [Reason; 11] = [
+pub(super) const CAUSES: [Reason; 11] = [
     Reason::DriveMissing,
     Reason::DriveOffline,
     Reason::RaidMemberFailed,
@@ -26,7 +26,7 @@ const CAUSES: [Reason; 11] = [
 ];
 
 /// What such a failure does to a volume. Corruption is another matter: it outlasts the drive.
-const CONSEQUENCES: [Reason; 10] = [
+const CONSEQUENCES: [Reason; 11] = [
     Reason::DeviceMissing,
     Reason::NotAccessible,
     Reason::ReadOnly,
@@ -36,11 +36,27 @@ const CONSEQUENCES: [Reason; 10] = [
     Reason::IoStalled,
     Reason::ProbeTimeout,
     Reason::RaidDegraded,
+    Reason::RedundancyLost,
     Reason::PathsDegraded,
 ];
 
 /// The verdicts on one volume, each with the severity of the active finding.
 pub(super) type Verdicts = Vec<(Reason, Option<Verdict>, Option<Severity>)>;
+
+/// Whether reads or writes of the volume fail or wait. What an array lacks is no such sign: the drives
+/// that it lacks endanger data themselves.
+pub(super) fn is_in_trouble(verdicts: &Verdicts) -> bool {
+    verdicts.iter().any(|(reason, verdict, active)| {
+        let holds = match verdict {
+            Some(Verdict::Raised(_)) => true,
+            Some(Verdict::Clear) => false,
+            Some(Verdict::Unknown { .. }) | None => active.is_some(),
+        };
+        holds
+            && CONSEQUENCES.contains(reason)
+            && !matches!(reason, Reason::RaidDegraded | Reason::RedundancyLost)
+    })
+}
 
 /// Marks the findings that follow from the failure of a drive, and gives DriveFailing the severity of
 /// the worst of them: it announces them all.
