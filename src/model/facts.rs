@@ -141,6 +141,18 @@ pub(crate) enum Urgency {
 pub(crate) struct LayerFacts {
     pub state: Latest<LayerState>,
     pub stuck: Option<StuckProbe>,
+    /// What was in each slot of an md array when it was last in sync.
+    pub slots: BTreeMap<u32, SlotHistory>,
+}
+
+/// The last member in sync of one slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SlotHistory {
+    /// Kernel name.
+    pub device: String,
+    /// The drive that it was on, if it was on one.
+    pub drive: Option<DriveId>,
+    pub last_in_sync: Timestamp,
 }
 
 /// Kept in the store across restarts.

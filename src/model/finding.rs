@@ -143,6 +143,8 @@ pub(crate) struct FindingDetails {
     pub message: String,
     pub evidence: Vec<Evidence>,
     pub clears_when: String,
+    /// What to do in this state, if the reason's own action is not exact enough.
+    pub advice: Option<String>,
     /// Its start, if the evidence contains it; otherwise the time at which it was first raised.
     pub since: Option<Timestamp>,
     /// It belongs to the failure of a drive below the volume, which is announced once.
@@ -164,6 +166,10 @@ pub struct Finding {
     /// The first record and the latest ones, at most `MAX_EVIDENCE`.
     pub evidence: Vec<Evidence>,
     pub clears_when: String,
+    /// What to do in this state, if the reason's own action is not exact enough. Not stored: it is
+    /// judged anew.
+    #[serde(skip)]
+    pub advice: Option<String>,
     pub acknowledged: Option<Acknowledgement>,
     pub cleared: Option<Clearance>,
     /// The finding of the same volume that announces their common cause, the failure of a drive.
@@ -177,6 +183,16 @@ pub(crate) const MAX_EVIDENCE: usize = 8;
 impl Finding {
     pub(crate) fn is_active(&self) -> bool {
         self.cleared.is_none()
+    }
+
+    /// The order of findings: worst last.
+    pub(crate) fn weight(&self) -> (Severity, bool, Status) {
+        (self.severity, self.reason.leads(), self.status)
+    }
+
+    /// What to do.
+    pub(crate) fn action(&self) -> &str {
+        self.advice.as_deref().unwrap_or(self.reason.action())
     }
 
     /// It counts in `status` and in alerts: active, adverse and not acknowledged.

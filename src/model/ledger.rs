@@ -335,6 +335,7 @@ impl Ledger {
             count: 1,
             evidence: evidence::first(&raised.evidence),
             clears_when: raised.clears_when,
+            advice: raised.advice,
             acknowledged: None,
             cleared: None,
             follows,
@@ -433,7 +434,8 @@ impl Entry {
         let is_new = changed
             || evidence.is_some()
             || raised.message != old.message
-            || raised.clears_when != old.clears_when;
+            || raised.clears_when != old.clears_when
+            || raised.advice != old.advice;
         if !is_new && elapsed(old.last_seen, self.last_judged) < LAST_SEEN_INTERVAL {
             return None;
         }
@@ -442,6 +444,7 @@ impl Entry {
             status: raised.status,
             message: raised.message,
             clears_when: raised.clears_when,
+            advice: raised.advice,
             last_seen: self.last_judged,
             count: old.count + u64::from(worse),
             evidence: evidence.unwrap_or_else(|| old.evidence.clone()),

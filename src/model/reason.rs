@@ -266,7 +266,7 @@ reasons! {
         "Accessible over the remaining paths; inaccessible when there is none (BAD).",
         "Check the failed path's adapter, cable and switch port.",
         "all paths of the device are active";
-    MonitoringIncomplete, Source, [Suspect],
+    MonitoringIncomplete, Source, [Suspect], [],
         "Something that the daemon judges this node by has not been readable, or only in part, for ten minutes.",
         "Not affected. A failure that only this source shows is not noticed.",
         "Do what the message says: install the missing program, or give the daemon the permission that it lacks. Until then nothing that depends on it is known to be well.",

@@ -152,7 +152,7 @@ fn finding(finding: &Finding) -> Value {
         "count": finding.count.to_string(),
         "evidence": finding.evidence.iter().map(record).collect::<Vec<_>>(),
         "clearsWhen": finding.clears_when,
-        "action": finding.reason.action(),
+        "action": finding.action(),
     });
     if let Some(acknowledged) = &finding.acknowledged {
         message["acknowledged"] = json!({"by": acknowledged.by, "time": wall_text(acknowledged.time), "note": acknowledged.note});
@@ -197,6 +197,7 @@ mod tests {
             count: 1,
             evidence: Vec::new(),
             clears_when: "it is back".to_owned(),
+            advice: None,
             acknowledged: None,
             cleared: None,
             follows: None,

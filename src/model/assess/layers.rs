@@ -1,4 +1,5 @@
-//! Rules about redundancy and pools: md, LVM's RAID, btrfs, thin pools, multipath.
+//! Rules about layers with a state of their own: thin pools, multipath; and the worst state of several
+//! layers, for every such rule.
 
 use jiff::Timestamp;
 
@@ -7,41 +8,20 @@ use crate::model::assess::space::{fills_up, full_in};
 use crate::model::assess::text::{
     BAD, INACCESSIBLE, Level, SUSPECT, evidence, join_limited, percent, raised, unknown,
 };
-use crate::model::block::{Layer, LayerState, MdState, Multipath, ThinPool};
+use crate::model::block::{Layer, LayerState, Multipath, ThinPool};
 use crate::model::facts::Facts;
-use crate::model::finding::{Evidence, Severity, Subject, Verdict, WitnessKind};
-use crate::model::graph::stack::{btrfs_tolerance, tolerance};
+use crate::model::finding::{Evidence, FindingDetails, Severity, Subject, Verdict, WitnessKind};
 use crate::model::label;
 use crate::model::observation::Observation;
 use crate::model::volume::VolumeFacts;
 
 /// The state of one layer; for a volume over several layers, the worst one counts.
-struct Degradation {
-    level: Level,
-    message: String,
-    evidence: Vec<Evidence>,
-}
-
-/// An array below the volume lacks members. Sources: md's sysfs, dm-raid's status, btrfs' devinfo.
-/// SUSPECT, degraded, while the remaining members carry the data; BAD, inaccessible, when more are
-/// lost than the level survives or the array does not run. Clears when every array is complete
-/// again.
-pub(crate) fn raid_degraded(input: &VolumeInput) -> Option<Verdict> {
-    let (facts, volume) = (input.context.facts, &input.known.facts);
-    match btrfs(facts, volume) {
-        Some(Ok(worst)) => worst.raise("every member of the filesystem is present again"),
-        Some(Err(verdict)) => raid(facts, &volume.devices).or(Some(verdict)),
-        None => raid(facts, &volume.devices).or_else(|| clear_without_layer(facts, volume)),
-    }
-}
-
-pub(crate) fn raid(facts: &Facts, devices: &[String]) -> Option<Verdict> {
-    let clears = "every member of the array is active and in sync";
-    worst_layer(facts, devices, clears, |name, at, state| match state {
-        LayerState::Md(md) => Some(md_array(name, at, md)),
-        LayerState::DmRaid { .. } => Some(dm_raid(facts, name, at, state)),
-        _ => None,
-    })
+pub(super) struct Degradation {
+    pub level: Level,
+    pub message: String,
+    /// What to do in this state, if the reason's own action is not exact enough.
+    pub advice: Option<String>,
+    pub evidence: Vec<Evidence>,
 }
 
 /// The thin pool below the volume is nearly or fully used, in data or in metadata. Source:
@@ -93,7 +73,7 @@ pub(crate) fn paths(facts: &Facts, devices: &[String]) -> Option<Verdict> {
 }
 
 /// Clear if a good scan shows no layer of this kind below the volume.
-fn clear_without_layer(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
+pub(super) fn clear_without_layer(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
     let inventory = facts.inventory.value()?;
     // A device that the scan lists and whose state has not been read yet may be of this kind.
     let pending = volume.devices.iter().any(|name| {
@@ -105,13 +85,20 @@ fn clear_without_layer(facts: &Facts, volume: &VolumeFacts) -> Option<Verdict> {
 }
 
 impl Degradation {
-    fn raise(self, clears: &str) -> Option<Verdict> {
-        raised(self.level, self.message, self.evidence, clears, None)
+    pub(super) fn raise(self, clears: &str) -> Option<Verdict> {
+        let verdict = raised(self.level, self.message, self.evidence, clears, None)?;
+        let Verdict::Raised(details) = verdict else {
+            return Some(verdict);
+        };
+        Some(Verdict::Raised(FindingDetails {
+            advice: self.advice,
+            ..details
+        }))
     }
 }
 
 /// The worst state of these devices; a state that could not be read makes the verdict unknown.
-fn worst_layer(
+pub(super) fn worst_layer(
     facts: &Facts,
     devices: &[String],
     clears: &str,
@@ -158,157 +145,11 @@ fn worst_layer(
 }
 
 /// `VG/LV` instead of `dm-3`. Evidence keeps the kernel's name.
-fn label(facts: &Facts, name: &str) -> String {
+pub(super) fn label(facts: &Facts, name: &str) -> String {
     match facts.inventory() {
         Some(inventory) => label::device(inventory, name),
         None => name.to_owned(),
     }
-}
-
-fn md_array(name: &str, at: Timestamp, md: &MdState) -> Option<Degradation> {
-    // md.rst, array_state: these do no I/O. `broken` is a raid0 or linear array that has lost a
-    // member.
-    let dead = matches!(
-        md.array_state.as_str(),
-        "inactive" | "clear" | "broken" | "suspended"
-    );
-    let degraded = md.degraded as usize;
-    let lost = degraded > 0
-        && tolerance(&md.level, md.raid_disks as usize)
-            .is_none_or(|tolerates| degraded > tolerates);
-    if !dead && degraded == 0 {
-        return None;
-    }
-    let (level, disks) = (&md.level, md.raid_disks);
-    let have = disks.saturating_sub(md.degraded);
-    let mut message = match (dead, lost) {
-        (true, _) => format!(
-            "{name} ({level}) does not run: its state is `{}`",
-            md.array_state
-        ),
-        (false, true) => {
-            format!(
-                "{name} ({level}) runs with {have} of {disks} devices: too few to carry its data"
-            )
-        }
-        (false, false) => format!("{name} ({level}) runs with {have} of {disks} devices"),
-    };
-    let action = md.sync_action.as_deref().unwrap_or_default();
-    if !matches!(action, "idle" | "") {
-        let progress = md.sync_completed.and_then(|(done, all)| percent(done, all));
-        let progress = progress
-            .map(|share| format!(" {share} %"))
-            .unwrap_or_default();
-        message.push_str(&format!("; {action}{progress}"));
-    }
-    let faulty: Vec<&str> = md
-        .members
-        .iter()
-        .filter(|member| member.state.split(',').any(|word| word == "faulty"))
-        .map(|member| member.device.as_str())
-        .collect();
-    if !faulty.is_empty() {
-        message.push_str(&format!("; faulty: {}", join_limited(faulty)));
-    }
-    let file = |name_below: &str| format!("/sys/block/{name}/md/{name_below}");
-    let mut proof = vec![
-        evidence(
-            WitnessKind::Layer,
-            file("degraded"),
-            at,
-            md.degraded.to_string(),
-        ),
-        evidence(WitnessKind::Layer, file("array_state"), at, &md.array_state),
-    ];
-    proof.extend(md.members.iter().take(4).map(|member| {
-        evidence(
-            WitnessKind::Layer,
-            file(&format!("dev-{}/state", member.device)),
-            at,
-            &member.state,
-        )
-    }));
-    let level = if dead || lost { INACCESSIBLE } else { SUSPECT };
-    Some(Degradation {
-        level,
-        message,
-        evidence: proof,
-    })
-}
-
-/// Legs: `A` in sync, `a` being filled, `D` dead, `-` missing. During the first synchronization of
-/// a new RAID (`resync`), `a` is not a loss.
-fn dm_raid(facts: &Facts, name: &str, at: Timestamp, state: &LayerState) -> Option<Degradation> {
-    let LayerState::DmRaid {
-        level: raid,
-        health,
-        sync_action,
-        status_line,
-    } = state
-    else {
-        return None;
-    };
-    let count = |legs: &str| health.chars().filter(|leg| legs.contains(*leg)).count();
-    let (dead, filling) = (count("D-"), count("a"));
-    let recovering = filling > 0 && sync_action.as_deref() == Some("recover");
-    if dead == 0 && !recovering {
-        return None;
-    }
-    let all = health.chars().count();
-    let have = all.saturating_sub(dead + if recovering { filling } else { 0 });
-    let rebuild = if recovering {
-        "; it is being rebuilt"
-    } else {
-        ""
-    };
-    let lost = dead > 0 && tolerance(raid, all).is_none_or(|tolerates| dead > tolerates);
-    Some(Degradation {
-        level: if lost { INACCESSIBLE } else { SUSPECT },
-        message: format!(
-            "{} ({raid}) runs with {have} of {all} legs{rebuild}",
-            label(facts, name)
-        ),
-        evidence: vec![evidence(
-            WitnessKind::Layer,
-            format!("dm status of {name}"),
-            at,
-            status_line,
-        )],
-    })
-}
-
-/// `None`: not a btrfs. `Err`: a btrfs with all its members, or one in an unknown state.
-fn btrfs(facts: &Facts, volume: &VolumeFacts) -> Option<Result<Degradation, Verdict>> {
-    let device = volume.device.as_ref()?;
-    let fs = facts.inventory()?.btrfs_of(device)?;
-    if let Some(error) = facts.inventory.error() {
-        return unknown(error).map(Err);
-    }
-    let at = facts.inventory.at()?;
-    if fs.missing_devices == 0 {
-        return Some(Err(Verdict::Clear));
-    }
-    let profiles = || fs.data_profiles.iter().chain(&fs.metadata_profiles);
-    let tolerates = profiles()
-        .map(|profile| btrfs_tolerance(profile))
-        .min()
-        .unwrap_or(0);
-    let lost = fs.missing_devices as usize > tolerates;
-    let names = join_limited(profiles().collect::<std::collections::BTreeSet<_>>());
-    let (uuid, missing) = (&fs.uuid, fs.missing_devices);
-    let all = fs.devices.len() + missing as usize;
-    let source = format!("/sys/fs/btrfs/{uuid}/devinfo");
-    Some(Ok(Degradation {
-        // It is mounted, so its readable data is available; data without a second copy is lost.
-        level: if lost { BAD } else { SUSPECT },
-        message: format!("the btrfs {uuid} ({names}) runs without {missing} of its {all} devices"),
-        evidence: vec![evidence(
-            WitnessKind::Inventory,
-            source,
-            at,
-            format!("missing: {missing}"),
-        )],
-    }))
 }
 
 fn thin_pool(
@@ -372,6 +213,7 @@ fn thin_pool(
     Some(Degradation {
         level,
         message,
+        advice: None,
         evidence: proof,
     })
 }
@@ -419,6 +261,7 @@ fn failed_paths(
     Some(Degradation {
         level,
         message,
+        advice: None,
         evidence: proof,
     })
 }

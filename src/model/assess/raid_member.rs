@@ -131,7 +131,7 @@ fn losses<'a>(
 
 /// Devices with the array's superblock that a degraded array does not list. All members have the
 /// array's UUID as ID_FS_UUID.
-fn absent_members<'a>(
+pub(super) fn absent_members<'a>(
     inventory: &'a Inventory,
     array: &BlockDevice,
     md: &MdState,
@@ -139,20 +139,35 @@ fn absent_members<'a>(
     if md.degraded == 0 {
         return Vec::new();
     }
-    let listed = |name: &String| {
-        array.underlying.contains(name) || md.members.iter().any(|member| member.device == *name)
-    };
-    let has_superblock = |device: &&BlockDevice| {
-        device.fs_type.as_deref() == Some("linux_raid_member") && device.fs_uuid.is_some()
-    };
-    let members = || inventory.devices.values().filter(has_superblock);
-    let uuid = members()
-        .find(|device| listed(&device.name))
-        .and_then(|device| device.fs_uuid.as_ref());
-    members()
+    let uuid = array_uuid(inventory, array, md);
+    members(inventory)
         .filter(|device| uuid.is_some() && device.fs_uuid.as_ref() == uuid)
-        .filter(|device| !listed(&device.name))
+        .filter(|device| !is_listed(array, md, &device.name))
         .collect()
+}
+
+fn is_listed(array: &BlockDevice, md: &MdState, name: &String) -> bool {
+    array.underlying.contains(name) || md.members.iter().any(|member| member.device == *name)
+}
+
+fn members(inventory: &Inventory) -> impl Iterator<Item = &BlockDevice> {
+    let devices = inventory.devices.values();
+    devices
+        .filter(|device| device.fs_type.as_deref() == Some(MEMBER_TYPE) && device.fs_uuid.is_some())
+}
+
+/// udev's name for a member of an md array.
+pub(super) const MEMBER_TYPE: &str = "linux_raid_member";
+
+/// The UUID in the superblocks of the array's members.
+pub(super) fn array_uuid<'a>(
+    inventory: &'a Inventory,
+    array: &BlockDevice,
+    md: &MdState,
+) -> Option<&'a String> {
+    members(inventory)
+        .find(|device| is_listed(array, md, &device.name))
+        .and_then(|device| device.fs_uuid.as_ref())
 }
 
 /// `md/raid1:md0: Disk failure on sdb1, disabling device.`

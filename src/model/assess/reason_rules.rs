@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::model::assess::smart::SmartAssessment;
 use crate::model::assess::{
     DriveFailure, checks, drive, errors, filesystem, layers, merge, mounted, raid_member,
-    read_only, space, stalls,
+    read_only, redundancy, space, stalls,
 };
 use crate::model::facts::{Facts, KnownDrive, KnownVolume};
 use crate::model::finding::{Severity, Subject, Verdict};
@@ -77,6 +77,7 @@ pub(crate) struct VolumeInput<'a> {
     pub known: &'a KnownVolume,
     /// The severity of the active finding of this reason.
     pub active: Option<Severity>,
+    /// Drives with findings that volumes follow.
     pub failing_drives: &'a BTreeMap<DriveId, DriveFailure>,
 }
 
@@ -131,7 +132,8 @@ fn rule(reason: Reason) -> Rule {
         Reason::OutOfSpace => Rule::Volume(space::out_of_space),
         Reason::OutOfInodes => Rule::Volume(space::out_of_inodes),
         Reason::IoStalled => Rule::Volume(stalls::io_stalled),
-        Reason::RaidDegraded => Rule::Volume(layers::raid_degraded),
+        Reason::RedundancyLost => Rule::Volume(redundancy::redundancy_lost),
+        Reason::RaidDegraded => Rule::Volume(redundancy::raid_degraded),
         Reason::ThinPoolFull => Rule::Volume(layers::thin_pool_full),
         Reason::PathsDegraded => Rule::Volume(layers::paths_degraded),
         Reason::DriveFailing => Rule::Volume(drive::failing),

@@ -9,6 +9,7 @@ mod mounted;
 mod properties;
 mod raid_member;
 mod recorded;
+mod redundancy;
 mod removed_drives;
 mod smart;
 mod sources;
@@ -60,6 +61,7 @@ pub(crate) fn md_state(degraded: u32, members: &[&str]) -> LayerState {
         state: "in_sync".into(),
         slot: Some(slot as u32),
         errors: 0,
+        bad_blocks: Vec::new(),
     };
     LayerState::Md(MdState {
         level: "raid1".into(),
@@ -183,13 +185,15 @@ fn one_leg_of_a_mirror_is_degraded_and_two_are_inaccessible() {
         world.raised(12),
         [
             "B DriveMissing Bad Inaccessible",
-            "fs:m DriveFailing Suspect Degraded",
-            "fs:m RaidDegraded Suspect Degraded"
+            "fs:m RedundancyLost Suspect Degraded",
+            "fs:m DriveFailing Suspect Degraded"
         ]
     );
     let failing = world.raised_for(Reason::DriveFailing, 13).unwrap();
     assert!(
-        failing.message.contains("covered by raid1 md0"),
+        failing
+            .message
+            .contains("no redundancy is left in raid1 md0"),
         "{}",
         failing.message
     );

@@ -42,6 +42,7 @@ pub(crate) fn raised(
         message: truncate(message.as_ref(), MAX_MESSAGE),
         evidence,
         clears_when: clears_when.into(),
+        advice: None,
         since,
         of_drive_failure: false,
     }))

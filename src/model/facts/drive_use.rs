@@ -28,6 +28,9 @@ pub struct MemberSignature {
     pub device: String,
     /// `zfs_member`, `LVM2_member`, `swap`…
     pub fs_type: String,
+    /// udev's ID_FS_UUID: of an array's member, that of the array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +85,7 @@ pub(super) fn signatures(inventory: &Inventory, drive: &DriveFacts) -> Vec<Membe
             is_member(device.fs_usage.as_deref(), &fs_type).then(|| MemberSignature {
                 device: device.name.clone(),
                 fs_type,
+                uuid: device.fs_uuid.clone(),
             })
         })
         .collect()

@@ -101,6 +101,7 @@ impl Ledger {
                 ),
                 evidence: Vec::new(),
                 clears_when: "what followed from the failure is over".to_owned(),
+                advice: None,
                 since: None,
                 of_drive_failure: true,
             };

@@ -33,6 +33,7 @@ fn raised(severity: Severity, status: Status, text: &str) -> FindingDetails {
         message: text.to_owned(),
         evidence,
         clears_when: "it answers".to_owned(),
+        advice: None,
         since: None,
         of_drive_failure: false,
     }

@@ -400,6 +400,8 @@ fn difference(old: &Arc<Finding>, new: &Arc<Finding>) -> Difference {
         count,
         evidence,
         clears_when,
+        // Not stored.
+        advice: _,
         acknowledged,
         cleared,
         follows,

@@ -80,9 +80,17 @@ impl Harness {
         .await;
     }
 
-    /// Suspect; the finding's message ends with `of DISKS devices`.
+    /// Suspect; the finding's message has `of DISKS devices: one more may fail`.
     async fn degrade(&self, device: &str, disks: u32) {
-        self.report(device, mirror(disks, 1)).await;
+        let level = "raid6".to_owned();
+        self.report(
+            device,
+            MdState {
+                level,
+                ..mirror(disks, 1)
+            },
+        )
+        .await;
     }
 
     /// Bad.
@@ -326,7 +334,7 @@ async fn a_hung_disk_fails_the_acknowledgement_and_blocks_nothing_else() {
             snapshot
                 .findings
                 .values()
-                .any(|finding| finding.message.ends_with("of 201 devices"))
+                .any(|finding| finding.message.contains("of 201 devices:"))
         })
         .await;
     assert!(owner.take_ops().len() <= 64);
@@ -448,7 +456,7 @@ async fn a_watcher_resumes_after_its_revision_or_gets_a_full_snapshot() {
                 snapshot.findings.values().any(|finding| {
                     finding
                         .message
-                        .ends_with(&format!("of {} devices", round + 2))
+                        .contains(&format!("of {} devices:", round + 2))
                 })
             })
             .await;

@@ -212,6 +212,7 @@ fn finding(row: &Row<'_>, rebase: &Rebase) -> rusqlite::Result<Finding> {
         count: u64::try_from(row.get::<_, i64>("count")?).unwrap_or_default(),
         evidence: json(row, row.as_ref().column_index("evidence")?, rebase)?,
         clears_when: row.get("clears_when")?,
+        advice: None,
         acknowledged,
         cleared,
         follows: row

@@ -230,6 +230,7 @@ fn redundancy_keeps_the_volume_degraded_and_its_data() {
         state: "in_sync".into(),
         slot: Some(slot),
         errors: 0,
+        bad_blocks: Vec::new(),
     };
     let state = MdState {
         level: "raid1".into(),

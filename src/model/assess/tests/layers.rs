@@ -1,49 +1,8 @@
-use super::{md_state, mirror};
 use crate::model::block::{LayerState, Multipath, MultipathPath, ThinPool};
 use crate::model::dev::DevNo;
-use crate::model::facts::Urgency;
 use crate::model::finding::{Severity, Status};
 use crate::model::fixture::*;
 use crate::model::reason::Reason;
-
-#[test]
-fn a_degraded_array_without_a_volume_is_a_finding_of_the_device() {
-    let mut world = mirror();
-    world.umount("/data");
-    world.read_mounts(5);
-    world.layer("md0", md_state(1, &["sda"]), 10);
-    assert_eq!(world.raised(11), ["dev:md0 RaidDegraded Suspect Degraded"]);
-    let mut world = world.mounted("9:0", "/", "/data", "ext4", "/dev/md0");
-    world.read_mounts(20);
-    assert_eq!(world.raised(21), ["fs:m RaidDegraded Suspect Degraded"]);
-    assert_eq!(world.active.len(), 1, "the device's own is cleared");
-}
-
-#[test]
-fn a_rebuild_tells_its_progress_and_a_dead_array_is_inaccessible() {
-    let mut world = mirror();
-    let LayerState::Md(mut md) = md_state(1, &["sda"]) else {
-        unreachable!()
-    };
-    md.sync_action = Some("recover".into());
-    md.sync_completed = Some((43, 100));
-    world.layer("md0", LayerState::Md(md.clone()), 10);
-    assert!(
-        world
-            .raised_for(Reason::RaidDegraded, 11)
-            .unwrap()
-            .message
-            .contains("runs with 1 of 2 devices; recover 43 %")
-    );
-    md.sync_completed = Some((44, 100));
-    assert_eq!(
-        world.layer("md0", LayerState::Md(md.clone()), 12),
-        Urgency::UsageOnly
-    );
-    md.array_state = "inactive".into();
-    world.layer("md0", LayerState::Md(md), 20);
-    assert_eq!(world.raised(21), ["fs:m RaidDegraded Bad Inaccessible"]);
-}
 
 fn pool(data: u64, metadata: u64, mode: &str) -> LayerState {
     LayerState::Thin(ThinPool {

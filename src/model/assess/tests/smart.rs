@@ -111,6 +111,33 @@ fn a_drive_that_says_it_is_failing_is_bad_and_so_is_what_stands_on_it_alone() {
 }
 
 #[test]
+fn a_volume_does_not_follow_hints_for_planning() {
+    let mut world = plain();
+    let mut worn = report("A", 0, 0);
+    worn.temperature = Some(75);
+    worn.temperature_limit = Some(60);
+    worn.identity.rotation_rate = Some(0);
+    if let Body::Ata(ata) = &mut worn.body {
+        ata.endurance_used = Some(85);
+    }
+    report_smart(&mut world, worn, 10);
+    assert_eq!(
+        world.raised(10),
+        [
+            "A WornOut Suspect Degraded",
+            "A Overheating Suspect Degraded"
+        ]
+    );
+    // What endangers data now is another matter.
+    report_smart(&mut world, report("A", 0, 8), 20);
+    assert!(
+        world
+            .raised(20)
+            .contains(&"fs:u DriveFailing Suspect Degraded".to_owned())
+    );
+}
+
+#[test]
 fn a_failed_smart_query_raises_nothing_and_clears_nothing() {
     let mut world = plain();
     report_smart(&mut world, failing("A"), 10);

@@ -1,0 +1,187 @@
+//! Rules about redundancy: md, LVM's RAID, btrfs. What is judged is the copies that are left.
+
+mod array;
+mod members;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::assess::DriveFailure;
+use crate::model::assess::layers::{self, Degradation, clear_without_layer, worst_layer};
+use crate::model::assess::reason_rules::VolumeInput;
+use crate::model::assess::text::{BAD, SUSPECT, evidence, join_limited, unknown};
+use crate::model::block::LayerState;
+use crate::model::facts::Facts;
+use crate::model::finding::{Verdict, WitnessKind};
+use crate::model::ids::DriveId;
+use crate::model::reason::Reason;
+use crate::model::redundancy::btrfs_tolerance;
+use crate::model::volume::VolumeFacts;
+
+use words::{Left, Shown, Tool};
+
+/// An array below the volume lacks members, and still survives a failure; or it does not run, or lacks
+/// too many. Sources: md's sysfs, dm-raid's status, btrfs' devinfo. SUSPECT, degraded, while further
+/// members may fail; BAD, inaccessible, when some of the data has no copy left or the array does not
+/// run. Not raised for slots of a mirror that never held a member. Clears when every array is complete
+/// again, and when RedundancyLost takes over.
+pub(crate) fn raid_degraded(input: &VolumeInput) -> Option<Verdict> {
+    of_volume(input, Reason::RaidDegraded)
+}
+
+/// An array below the volume has only one copy left of at least a part of its data: members are
+/// missing or being filled, parity waits to be computed, or the other copies lack a range. Same
+/// sources. SUSPECT, degraded. An array that never had redundancy is none. Clears when the array
+/// survives a failure again.
+pub(crate) fn redundancy_lost(input: &VolumeInput) -> Option<Verdict> {
+    of_volume(input, Reason::RedundancyLost)
+}
+
+fn of_volume(input: &VolumeInput, reason: Reason) -> Option<Verdict> {
+    let (facts, volume) = (input.context.facts, &input.known.facts);
+    let view = View {
+        facts,
+        failing: input.failing_drives,
+    };
+    let of_arrays = || of_devices(facts, input.failing_drives, &volume.devices, reason);
+    match view.btrfs(volume) {
+        Some(Ok(loss)) if loss.reason == reason => loss
+            .degradation
+            .raise("every member of the filesystem is present again"),
+        Some(Ok(_)) => of_arrays().or(Some(Verdict::Clear)),
+        Some(Err(verdict)) => of_arrays().or(Some(verdict)),
+        None => of_arrays().or_else(|| clear_without_layer(facts, volume)),
+    }
+}
+
+pub(super) fn of_devices(
+    facts: &Facts,
+    failing: &BTreeMap<DriveId, DriveFailure>,
+    devices: &[String],
+    reason: Reason,
+) -> Option<Verdict> {
+    let view = View { facts, failing };
+    let clears = match reason {
+        Reason::RedundancyLost => "the array survives the failure of a member again",
+        _ => "every member of the array is active and in sync",
+    };
+    worst_layer(facts, devices, clears, |name, at, state| {
+        let loss = match state {
+            LayerState::Md(md) => view.md(name, at, md),
+            LayerState::DmRaid { .. } => view.dm_raid(name, at, state),
+            _ => return None,
+        };
+        let loss = loss.filter(|loss| loss.reason == reason);
+        Some(loss.map(|loss| loss.degradation))
+    })
+}
+
+/// What an array lacks, under the reason that says it.
+struct Loss {
+    reason: Reason,
+    degradation: Degradation,
+}
+
+#[derive(Clone, Copy)]
+struct View<'a> {
+    facts: &'a Facts,
+    /// Drives with findings that endanger data.
+    failing: &'a BTreeMap<DriveId, DriveFailure>,
+}
+
+impl View<'_> {
+    fn label(self, device: &str) -> String {
+        layers::label(self.facts, device)
+    }
+
+    /// The drives below these devices.
+    fn drives(self, devices: &[String]) -> BTreeSet<DriveId> {
+        let Some(inventory) = self.facts.inventory() else {
+            return BTreeSet::new();
+        };
+        let devices = devices.iter();
+        let drives = devices.flat_map(|name| inventory.drives_below(name));
+        drives.cloned().collect()
+    }
+
+    /// `sda` for a device on one drive; otherwise the device's own name.
+    fn drive_names(self, devices: &[String]) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for device in devices {
+            let one = std::slice::from_ref(device);
+            let drives: Vec<DriveId> = self.drives(one).into_iter().collect();
+            let known = match drives.as_slice() {
+                [drive] => self.facts.drives.get(drive),
+                _ => None,
+            };
+            let name = match known {
+                Some(known) if !known.facts.name.is_empty() => known.facts.name.clone(),
+                _ => self.label(device),
+            };
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// `None`: not a btrfs. `Err`: a btrfs with all its members, or one in an unknown state.
+    fn btrfs(self, volume: &VolumeFacts) -> Option<Result<Loss, Verdict>> {
+        let device = volume.device.as_ref()?;
+        let fs = self.facts.inventory()?.btrfs_of(device)?;
+        if let Some(error) = self.facts.inventory.error() {
+            return unknown(error).map(Err);
+        }
+        let at = self.facts.inventory.at()?;
+        let missing = fs.missing_devices as usize;
+        if missing == 0 {
+            return Some(Err(Verdict::Clear));
+        }
+        let profiles: BTreeSet<&String> = fs
+            .data_profiles
+            .iter()
+            .chain(&fs.metadata_profiles)
+            .collect();
+        let tolerances = || profiles.iter().map(|profile| btrfs_tolerance(profile));
+        // The kernel mounts it read-write only if every chunk has all it needs
+        // (btrfs_check_rw_degradable(), fs/btrfs/volumes.c). Then a profile without redundancy is of
+        // chunks that were written since.
+        let is_writable = !volume.mounts.is_empty()
+            && volume
+                .mounts
+                .iter()
+                .all(|mount| !mount.is_super_read_only());
+        let is_checked = is_writable && tolerances().any(|tolerates| tolerates >= missing);
+        let weakest = match is_checked {
+            true => tolerances().filter(|tolerates| *tolerates >= missing).min(),
+            false => tolerances().min(),
+        };
+        let left = match weakest.unwrap_or(0).checked_sub(missing) {
+            None => Left::TooFew,
+            Some(0) => Left::None,
+            Some(further) => Left::Some(further),
+        };
+        let shown = Shown {
+            name: format!("the btrfs {}", fs.label.as_ref().unwrap_or(&fs.uuid)),
+            level: join_limited(&profiles),
+            unit: "devices",
+            have: fs.devices.len(),
+            all: fs.devices.len() + missing,
+            left,
+            holders: self.drive_names(&fs.devices),
+            failing: self.failing_among(&fs.devices),
+            unknown: self.unknown_among(&fs.devices),
+            tool: Some(Tool::Btrfs),
+            ..Shown::default()
+        };
+        let proof = vec![evidence(
+            WitnessKind::Inventory,
+            format!("/sys/fs/btrfs/{}/devinfo", fs.uuid),
+            at,
+            format!("missing: {missing}"),
+        )];
+        // It is mounted, so its readable data is available; data without a second copy is lost.
+        let level = if left == Left::TooFew { BAD } else { SUSPECT };
+        Some(Ok(shown.loss(level, proof)))
+    }
+}

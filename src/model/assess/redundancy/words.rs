@@ -1,0 +1,213 @@
+//! An array that lacks something, in words: one text for every place that shows it.
+//!
+//! In: what is left of it. Out: the message and the advice of its finding.
+
+use crate::model::assess::layers::Degradation;
+use crate::model::assess::redundancy::Loss;
+use crate::model::assess::text::{Level, join_limited};
+use crate::model::finding::Evidence;
+use crate::model::reason::Reason;
+
+/// What may still fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Left {
+    /// It does not run: its state.
+    Stopped,
+    /// Some of its data has no copy.
+    TooFew,
+    #[default]
+    None,
+    Some(usize),
+}
+
+/// What repairs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tool {
+    Md,
+    Lvm,
+    Btrfs,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    /// As people call it: `md0`, `vg/home`.
+    pub name: String,
+    pub level: String,
+    /// `devices`, `legs`.
+    pub unit: &'static str,
+    pub have: usize,
+    pub all: usize,
+    pub left: Left,
+    /// The state of one that does not run.
+    pub state: String,
+    /// Drives of which none may fail.
+    pub holders: Vec<String>,
+    /// Only a part of the data has no second copy.
+    pub is_part: bool,
+    /// `sda lacks 2 ranges`.
+    pub lacking: Vec<String>,
+    pub waits_for_parity: bool,
+    /// `recover 43 %`; empty when nothing runs.
+    pub action: String,
+    /// Members are being filled.
+    pub is_rebuilding: bool,
+    /// Drives that are to be filled.
+    pub filling: Vec<String>,
+    /// `slot 1 (was sdb, serial S, last in sync …)`.
+    pub missing: Vec<String>,
+    pub faulty: Vec<String>,
+    /// `sda (PendingSectors)`: of the holders, those with findings that endanger data.
+    pub failing: Vec<String>,
+    /// Of the holders, those of unknown health.
+    pub unknown: Vec<String>,
+    pub tool: Option<Tool>,
+}
+
+impl Shown {
+    pub(super) fn loss(&self, level: Level, evidence: Vec<Evidence>) -> Loss {
+        let reason = match self.left {
+            Left::None => Reason::RedundancyLost,
+            Left::Stopped | Left::TooFew | Left::Some(_) => Reason::RaidDegraded,
+        };
+        let degradation = Degradation {
+            level,
+            message: self.message(),
+            advice: Some(self.advice()),
+            evidence,
+        };
+        Loss {
+            reason,
+            degradation,
+        }
+    }
+
+    fn message(&self) -> String {
+        let name = format!("{} ({})", self.name, self.level);
+        let count = format!("runs with {} of {} {}", self.have, self.all, self.unit);
+        let holders = join_limited(&self.holders);
+        let part = if self.is_part { "a part of " } else { "" };
+        let mut message = match self.left {
+            Left::Stopped => format!("{name} does not run: its state is `{}`", self.state),
+            Left::TooFew => format!("{name} {count}: too few to carry its data"),
+            Left::None if self.waits_for_parity => format!(
+                "no redundancy left: the parity of {name} has to be computed, after a crash or its creation"
+            ),
+            Left::None if !self.lacking.is_empty() => format!(
+                "no redundancy left: the only copy of some ranges of {name} is on {holders}; {}; it {count}",
+                join_limited(&self.lacking)
+            ),
+            Left::None => {
+                format!(
+                    "no redundancy left: the only copy of {part}{name} is on {holders}; it {count}"
+                )
+            }
+            Left::Some(1) => format!("{name} {count}: one more may fail"),
+            Left::Some(more) => format!("{name} {count}: {more} more may fail"),
+        };
+        if let Left::Some(_) = self.left
+            && !self.lacking.is_empty()
+        {
+            message.push_str(&format!("; {}", join_limited(&self.lacking)));
+        }
+        if !self.action.is_empty() {
+            message.push_str(&format!("; {}", self.action));
+            if self.is_rebuilding && !self.filling.is_empty() {
+                message.push_str(&format!(", onto {}", join_limited(&self.filling)));
+            }
+        }
+        let mut list = |what: &str, names: &[String]| {
+            if !names.is_empty() {
+                message.push_str(&format!("; {what}: {}", join_limited(names)));
+            }
+        };
+        list("missing", &self.missing);
+        list("faulty", &self.faulty);
+        if self.left == Left::None {
+            list("of unknown health", &self.unknown);
+        }
+        message
+    }
+
+    fn advice(&self) -> String {
+        let name = &self.name;
+        match self.left {
+            Left::Stopped | Left::TooFew => format!(
+                "Do not create {name} again and do not format it. Find out why its members are missing (power, cables, adapter), bring them back, and start it again."
+            ),
+            Left::None => {
+                let failing = join_limited(&self.failing);
+                let back_up = format!("Back up {name} now: its only copy is on {failing}");
+                match (self.runs_by_itself(), self.failing.is_empty()) {
+                    (Some(wait), true) => wait.to_owned(),
+                    (Some(wait), false) => format!("{back_up}. {wait}"),
+                    (None, false) => format!(
+                        "{back_up}, and a rebuild reads all of it. Then: {}",
+                        lower_first(&self.repair("today"))
+                    ),
+                    (None, true) => self.repair("today"),
+                }
+            }
+            Left::Some(_) => match self.runs_by_itself() {
+                Some(wait) => wait.to_owned(),
+                None => self.repair("this week"),
+            },
+        }
+    }
+
+    /// What ends without help.
+    fn runs_by_itself(&self) -> Option<&'static str> {
+        if self.is_rebuilding {
+            return Some("A rebuild runs: wait until it has ended, and pull no drive.");
+        }
+        (self.waits_for_parity && !self.action.is_empty()).then_some(
+            "Its parity is being computed: wait until that has ended, and pull no drive.",
+        )
+    }
+
+    fn repair(&self, when: &str) -> String {
+        let name = &self.name;
+        if self.waits_for_parity {
+            return format!(
+                "Let the synchronization of {name} run ({}).",
+                match self.tool {
+                    Some(Tool::Lvm) => format!("`lvchange --syncaction repair {name}`"),
+                    _ => format!(
+                        "`mdadm --readwrite /dev/{name}`, or `idle` to /sys/block/{name}/md/sync_action"
+                    ),
+                }
+            );
+        }
+        if !self.lacking.is_empty() && self.have == self.all {
+            return format!(
+                "Replace the drive that lacks ranges {when}, and leave it in the array until the new one is complete: `mdadm /dev/{name} --add /dev/NEW`, then `mdadm /dev/{name} --replace /dev/OLD`."
+            );
+        }
+        let command = match self.tool {
+            Some(Tool::Md) => format!(
+                "`mdadm /dev/{name} --add /dev/NEW`. Add the old drive again (`--re-add`) only if it is well"
+            ),
+            Some(Tool::Lvm) if !self.filling.is_empty() => format!(
+                "if it is back and well, `lvchange --refresh {name}`; otherwise `lvconvert --repair {name}`"
+            ),
+            Some(Tool::Lvm) => format!(
+                "`lvconvert --repair {name}`. If the old drive is back and well, `lvchange --refresh {name}` is enough"
+            ),
+            Some(Tool::Btrfs) => {
+                "`btrfs replace start`, with the id of the missing device (`btrfs filesystem show`)"
+                    .to_owned()
+            }
+            None => "add another one".to_owned(),
+        };
+        let what = match self.unit {
+            "legs" => "leg",
+            _ => "device",
+        };
+        format!("Replace the missing {what} {when}: {command}.")
+    }
+}
+
+fn lower_first(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_lowercase());
+    first.into_iter().chain(letters).collect()
+}

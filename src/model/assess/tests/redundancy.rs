@@ -1,0 +1,467 @@
+//! What is left of an array is judged, not whether something is missing.
+
+use super::{md_state, mirror};
+use crate::model::block::{BtrfsFs, Layer, LayerState, MdMember, MdState};
+use crate::model::facts::Urgency;
+use crate::model::finding::FindingDetails;
+use crate::model::fixture::*;
+use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event};
+use crate::model::reason::Reason;
+use crate::model::source_update::SourceUpdate;
+
+#[test]
+fn a_degraded_array_without_a_volume_is_a_finding_of_the_device() {
+    let mut world = mirror();
+    world.umount("/data");
+    world.read_mounts(5);
+    world.layer("md0", md_state(1, &["sda"]), 10);
+    assert_eq!(
+        world.raised(11),
+        ["dev:md0 RedundancyLost Suspect Degraded"]
+    );
+    let mut world = world.mounted("9:0", "/", "/data", "ext4", "/dev/md0");
+    world.read_mounts(20);
+    assert_eq!(world.raised(21), ["fs:m RedundancyLost Suspect Degraded"]);
+    assert_eq!(world.active.len(), 1, "the device's own is cleared");
+}
+
+#[test]
+fn a_rebuild_tells_its_progress_and_a_dead_array_is_inaccessible() {
+    let mut world = mirror();
+    let LayerState::Md(mut md) = md_state(1, &["sda"]) else {
+        unreachable!()
+    };
+    md.sync_action = Some("recover".into());
+    md.sync_completed = Some((43, 100));
+    world.layer("md0", LayerState::Md(md.clone()), 10);
+    assert!(
+        world
+            .raised_for(Reason::RedundancyLost, 11)
+            .unwrap()
+            .message
+            .contains("runs with 1 of 2 devices; recover 43 %")
+    );
+    md.sync_completed = Some((44, 100));
+    assert_eq!(
+        world.layer("md0", LayerState::Md(md.clone()), 12),
+        Urgency::UsageOnly
+    );
+    md.array_state = "inactive".into();
+    world.layer("md0", LayerState::Md(md), 20);
+    assert_eq!(world.raised(21), ["fs:m RaidDegraded Bad Inaccessible"]);
+}
+
+/// An array md0 of so many disks sda, sdb, … on /data.
+fn array(level: &str, disks: usize) -> TestHost {
+    let names: Vec<String> = names(disks);
+    let below: Vec<&str> = names.iter().map(String::as_str).collect();
+    let layer = Layer::Md {
+        level: Some(level.into()),
+    };
+    let mut world = TestHost::default().with(device("md0", "9:0", layer, &below));
+    for (at, name) in names.iter().enumerate() {
+        world.plug(name, &format!("8:{}", 16 * at), &name[2..].to_uppercase());
+    }
+    let mut world = world
+        .uuid("md0", "m")
+        .mounted("9:0", "/", "/data", "ext4", "/dev/md0");
+    world.read_all(0);
+    world
+}
+
+fn names(disks: usize) -> Vec<String> {
+    "abcdefghij"
+        .chars()
+        .take(disks)
+        .map(|letter| format!("sd{letter}"))
+        .collect()
+}
+
+/// Slots by letter: `+` in sync, `-` empty, `r` being filled.
+fn state(level: &str, slots: &str) -> MdState {
+    let member = |(slot, (letter, name)): (usize, (char, String))| {
+        let word = match letter {
+            '+' => "in_sync",
+            'r' => "spare",
+            _ => return None,
+        };
+        Some(MdMember {
+            device: name,
+            state: word.into(),
+            slot: Some(slot as u32),
+            errors: 0,
+            bad_blocks: Vec::new(),
+        })
+    };
+    let named = slots.chars().zip(names(slots.len()));
+    MdState {
+        level: level.into(),
+        raid_disks: slots.len() as u32,
+        degraded: slots.chars().filter(|slot| *slot != '+').count() as u32,
+        array_state: "clean".into(),
+        members: named.enumerate().filter_map(member).collect(),
+        ..MdState::default()
+    }
+}
+
+fn found(world: &mut TestHost, md: MdState, second: i64) -> Vec<(Reason, FindingDetails)> {
+    world.layer("md0", LayerState::Md(md), second);
+    [Reason::RedundancyLost, Reason::RaidDegraded]
+        .into_iter()
+        .filter_map(|reason| Some((reason, world.raised_for(reason, second)?)))
+        .collect()
+}
+
+fn fail(world: &mut TestHost, device: &str, second: i64) {
+    let event = Event {
+        seq: second as u64,
+        blame: Blame::Yes,
+        ..event(Class::Medium, device, at(second), &[1])
+    };
+    let cursor = Cursor {
+        boot_id: "b".into(),
+        counted_to: Some(second as u64),
+        reread_from: 0,
+        lost: 0,
+    };
+    let batch = Batch {
+        cursor,
+        events: vec![event],
+        name_assignments: Vec::new(),
+        is_backlog: false,
+    };
+    world.apply(SourceUpdate::KernelLog(batch), second);
+}
+
+#[test]
+fn each_state_has_its_reason_and_says_how_many_more_may_fail() {
+    use Reason::{RaidDegraded, RedundancyLost};
+    for (level, slots, reason, text) in [
+        (
+            "raid1",
+            "+-",
+            RedundancyLost,
+            "no redundancy left: the only copy of md0 (raid1) is on sda; it runs with 1 of 2 devices",
+        ),
+        (
+            "raid1",
+            "++-",
+            RaidDegraded,
+            "md0 (raid1) runs with 2 of 3 devices: one more may fail",
+        ),
+        (
+            "raid5",
+            "+++++-",
+            RedundancyLost,
+            "no redundancy left: the only copy of md0 (raid5) is on sda, sdb, sdc, sdd, sde; it runs with 5 of 6 devices",
+        ),
+        (
+            "raid6",
+            "++++-",
+            RaidDegraded,
+            "md0 (raid6) runs with 4 of 5 devices: one more may fail",
+        ),
+        (
+            "raid6",
+            "+++--",
+            RedundancyLost,
+            "no redundancy left: the only copy of md0 (raid6) is on sda, sdb, sdc",
+        ),
+        (
+            "raid10",
+            "+-++",
+            RedundancyLost,
+            "no redundancy left: the only copy of a part of md0 (raid10) is on sda; it runs with 3 of 4",
+        ),
+        (
+            "raid5",
+            "+++--",
+            RaidDegraded,
+            "md0 (raid5) runs with 3 of 5 devices: too few to carry its data",
+        ),
+        (
+            "raid10",
+            "++--",
+            RaidDegraded,
+            "md0 (raid10) runs with 2 of 4 devices: too few",
+        ),
+    ] {
+        let mut world = array(level, slots.len());
+        let found = found(&mut world, state(level, slots), 10);
+        assert_eq!(found.len(), 1, "{level} {slots}: {found:#?}");
+        assert_eq!(found[0].0, reason, "{level} {slots}");
+        assert!(
+            found[0].1.message.starts_with(text),
+            "{level} {slots}: {}",
+            found[0].1.message
+        );
+    }
+    // Two of four may be missing, if every chunk has a copy.
+    let mut world = array("raid10", 4);
+    let found = found(&mut world, state("raid10", "+-+-"), 10);
+    assert_eq!(found[0].0, RedundancyLost, "{found:#?}");
+}
+
+#[test]
+fn what_is_complete_or_has_no_redundancy_by_design_is_no_finding() {
+    for (level, slots) in [
+        ("raid1", "++"),
+        ("raid5", "+++"),
+        ("raid10", "++++"),
+        ("raid0", "++"),
+        ("linear", "++"),
+        ("raid1", "+"),
+    ] {
+        let mut world = array(level, slots.len());
+        assert_eq!(
+            found(&mut world, state(level, slots), 10),
+            [],
+            "{level} {slots}"
+        );
+    }
+}
+
+#[test]
+fn the_advice_depends_on_the_state() {
+    let mut world = array("raid1", 2);
+    let missing = found(&mut world, state("raid1", "+-"), 10).remove(0).1;
+    let advice = missing.advice.unwrap();
+    assert!(
+        advice.starts_with("Replace the missing device today: `mdadm /dev/md0 --add"),
+        "{advice}"
+    );
+    assert!(
+        advice.contains("`--re-add`) only if it is well"),
+        "{advice}"
+    );
+
+    let mut rebuilding = state("raid1", "+r");
+    rebuilding.sync_action = Some("recover".into());
+    rebuilding.sync_completed = Some((10, 100));
+    let rebuilding = found(&mut world, rebuilding, 20).remove(0).1;
+    assert!(
+        rebuilding.message.contains("; recover 10 %, onto sdb"),
+        "{}",
+        rebuilding.message
+    );
+    assert_eq!(
+        rebuilding.advice.unwrap(),
+        "A rebuild runs: wait until it has ended, and pull no drive."
+    );
+
+    fail(&mut world, "sda", 30);
+    fail(&mut world, "sda", 700);
+    let last = found(&mut world, state("raid1", "+-"), 710).remove(0).1;
+    let advice = last.advice.unwrap();
+    assert!(
+        advice.starts_with(
+            "Back up md0 now: its only copy is on sda (MediaErrors), and a rebuild reads all of it."
+        ),
+        "{advice}"
+    );
+}
+
+#[test]
+fn the_missing_member_is_named_when_it_was_seen() {
+    let mut world = array("raid1", 2);
+    assert_eq!(found(&mut world, state("raid1", "++"), 10), []);
+    world.pull("sdb");
+    world.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into()];
+    world.scan(20);
+    let lost = found(&mut world, state("raid1", "+-"), 21).remove(0).1;
+    assert!(
+        lost.message
+            .contains("; missing: slot 1 (was sdb, serial B, last in sync 2027-01-15T08:00:10Z)"),
+        "{}",
+        lost.message
+    );
+    // A drive that was there before the daemon started is known by the array's superblock on it.
+    let mut world = array("raid1", 2);
+    for name in ["sda", "sdb"] {
+        let device = world.inventory.devices.get_mut(name).unwrap();
+        (device.fs_type, device.fs_uuid) = (Some("linux_raid_member".into()), Some("array".into()));
+        device.fs_usage = Some("raid".into());
+    }
+    world.scan(10);
+    world.pull("sdb");
+    world.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into()];
+    world.scan(20);
+    let lost = found(&mut world, state("raid1", "+-"), 21).remove(0).1;
+    assert!(
+        lost.message
+            .contains("; missing: slot 1 (was sdb, serial B, last seen "),
+        "{}",
+        lost.message
+    );
+}
+
+#[test]
+fn empty_slots_of_a_vendors_system_mirror_are_no_finding_until_one_held_a_member() {
+    let mut world = array("raid1", 4);
+    assert_eq!(found(&mut world, state("raid1", "++--"), 10), []);
+    assert_eq!(
+        found(&mut world, state("raid1", "+++-"), 20),
+        [],
+        "a bay is filled"
+    );
+    let lost = found(&mut world, state("raid1", "++--"), 30);
+    assert_eq!(lost[0].0, Reason::RaidDegraded);
+    assert_eq!(
+        found(&mut world, state("raid1", "+---"), 40)[0].0,
+        Reason::RedundancyLost
+    );
+}
+
+#[test]
+fn ranges_without_a_second_copy_and_parity_that_is_not_computed_are_no_redundancy() {
+    let mut world = array("raid1", 2);
+    let mut lacking = state("raid1", "++");
+    lacking.members[0].bad_blocks = vec![(8, 8)];
+    let lost = found(&mut world, lacking, 10).remove(0).1;
+    assert!(
+        lost.message.starts_with("no redundancy left: the only copy of some ranges of md0 (raid1) is on sdb; sda lacks 1 range"),
+        "{}",
+        lost.message
+    );
+    assert!(lost.advice.unwrap().contains("--replace"));
+
+    let mut world = array("raid5", 3);
+    let mut resync = state("raid5", "+++");
+    resync.is_resync_due = true;
+    resync.sync_action = Some("resync".into());
+    let lost = found(&mut world, resync.clone(), 10).remove(0);
+    assert_eq!(lost.0, Reason::RedundancyLost);
+    assert!(lost.1.advice.unwrap().contains("wait until that has ended"));
+    // Copies are complete while they are compared.
+    resync.level = "raid1".into();
+    assert_eq!(found(&mut array("raid1", 3), resync, 10), []);
+}
+
+#[test]
+fn a_btrfs_is_judged_by_its_profiles_and_missing_devices() {
+    for (data, metadata, missing, expected) in [
+        ("raid1", "raid1", 0, None),
+        ("raid1", "raid1", 1, Some("RedundancyLost Suspect Degraded")),
+        (
+            "raid1c3",
+            "raid1c3",
+            1,
+            Some("RaidDegraded Suspect Degraded"),
+        ),
+        (
+            "raid6",
+            "raid1c3",
+            2,
+            Some("RedundancyLost Suspect Degraded"),
+        ),
+        ("single", "raid1", 0, None),
+    ] {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .disk("sdb", "8:16", "B")
+            .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
+        world.inventory.btrfs.push(BtrfsFs {
+            uuid: "b-1".into(),
+            devices: vec!["sda".into(), "sdb".into()],
+            missing_devices: missing,
+            data_profiles: vec![data.into()],
+            metadata_profiles: vec![metadata.into()],
+            ..BtrfsFs::default()
+        });
+        world.read_all(0);
+        let raised = world.raised(10);
+        let raised: Vec<&str> = raised
+            .iter()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(_, it)| it)
+            .collect();
+        assert_eq!(
+            raised,
+            Vec::from_iter(expected),
+            "{data} {metadata} {missing}"
+        );
+    }
+    // Written while a device was missing: the kernel made a chunk without a second copy.
+    let mut world = TestHost::default()
+        .disk("sda", "8:0", "A")
+        .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
+    world.inventory.btrfs.push(BtrfsFs {
+        uuid: "b-1".into(),
+        devices: vec!["sda".into()],
+        missing_devices: 1,
+        data_profiles: vec!["raid1".into(), "single".into()],
+        metadata_profiles: vec!["raid1".into()],
+        ..BtrfsFs::default()
+    });
+    world.read_all(0);
+    let lost = world.raised_for(Reason::RedundancyLost, 10).unwrap();
+    assert!(
+        lost.message.contains("runs with 1 of 2 devices"),
+        "{}",
+        lost.message
+    );
+}
+
+#[test]
+fn lvms_raid_is_judged_by_its_letters() {
+    let host = || {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .disk("sdb", "8:16", "B")
+            .with(dm("dm-1", "253:1", "vg-lv_rimage_0", "LVM-a", &["sda"]))
+            .with(dm("dm-3", "253:3", "vg-lv_rimage_1", "LVM-c", &["sdb"]))
+            .with(dm("dm-5", "253:5", "vg-lv", "LVM-e", &["dm-1", "dm-3"]))
+            .uuid("dm-5", "m")
+            .mounted("253:5", "/", "/data", "ext4", "/dev/mapper/vg-lv");
+        world.read_all(0);
+        world
+    };
+    for (health, action, expected) in [
+        ("AA", "idle", None),
+        ("aa", "resync", None),
+        (
+            "AD",
+            "idle",
+            Some(
+                "the only copy of dm-5 (raid1) is on sda; it runs with 1 of 2 legs; missing: leg 1 (on sdb)",
+            ),
+        ),
+        (
+            "Aa",
+            "recover",
+            Some(
+                "the only copy of dm-5 (raid1) is on sda; it runs with 1 of 2 legs; recover, onto sdb",
+            ),
+        ),
+        // It came back, and nothing fills it.
+        (
+            "Aa",
+            "idle",
+            Some("the only copy of dm-5 (raid1) is on sda; it runs with 1 of 2 legs"),
+        ),
+    ] {
+        let mut world = host();
+        let state = LayerState::DmRaid {
+            level: "raid1".into(),
+            health: health.into(),
+            sync_action: Some(action.into()),
+            status_line: "0 8 raid raid1".into(),
+            layout: None,
+        };
+        world.layer("dm-5", state, 10);
+        let found = world.raised_for(Reason::RedundancyLost, 11);
+        let message = found
+            .as_ref()
+            .map(|it| it.message.trim_start_matches("no redundancy left: "));
+        assert_eq!(message, expected, "{health} {action}");
+        if health == "Aa" && action == "idle" {
+            assert!(
+                found
+                    .unwrap()
+                    .advice
+                    .unwrap()
+                    .contains("lvchange --refresh")
+            );
+        }
+    }
+}
