@@ -9,7 +9,7 @@ use crate::model::finding::{Finding, Health, Severity};
 use crate::model::ids::DriveId;
 use crate::model::label;
 use crate::model::reason::Reason;
-use crate::model::snapshot::{Drive, Snapshot};
+use crate::model::snapshot::{Drive, Snapshot, Volume};
 use crate::model::volume::Impact;
 
 /// The first action. Ordered: the later the more urgent.
@@ -97,7 +97,7 @@ fn action_of(finding: &Finding) -> Action {
         | Reason::SelfTestFailed
         | Reason::SpareLow
         | Reason::WornOut => Action::PlanReplacement,
-        Reason::DriveMissing | Reason::DriveOffline => Action::BringBack,
+        Reason::DriveMissing | Reason::DriveOffline | Reason::RaidMemberFailed => Action::BringBack,
         Reason::LinkErrors => Action::ReseatCable,
         Reason::Overheating => Action::Cool,
         Reason::IoTimeouts | Reason::IoErrors if bad => Action::PlanReplacement,
@@ -121,11 +121,25 @@ fn words(action: Action) -> &'static str {
     }
 }
 
-/// The volumes that lose data with the drive, and those that do not; and the same without names.
-fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, &'static str) {
+/// Whether an array below the volume has no redundancy left.
+pub(crate) fn has_last_copy(snapshot: &Snapshot, volume: &Volume) -> bool {
+    redundancy_lost(snapshot, volume).is_some()
+}
+
+fn redundancy_lost<'a>(snapshot: &'a Snapshot, volume: &Volume) -> Option<&'a Finding> {
+    let findings = volume.findings.iter();
+    findings
+        .filter_map(|id| snapshot.findings.get(id))
+        .map(AsRef::as_ref)
+        .find(|finding| finding.reason == Reason::RedundancyLost)
+}
+
+/// The volumes that lose data with the drive, those that it would be the next failure for, and those
+/// that redundancy keeps; and the same without names.
+fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, String) {
     if drive.facts.location.raid_controller.is_some() {
         let ask = "It is behind a RAID controller: ask that for the array's redundancy before you pull it.";
-        return (ask.to_owned(), ask);
+        return (ask.to_owned(), ask.to_owned());
     }
     // A drive that is BAD itself provides no redundancy.
     let fails = |id: &DriveId| {
@@ -135,19 +149,25 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
                 .get(id)
                 .is_some_and(|other| other.health == Health::Bad)
     };
-    let (mut exposed, mut covered) = (Vec::new(), Vec::new());
+    let (mut exposed, mut last, mut covered) = (Vec::new(), Vec::new(), Vec::new());
+    let mut next_step = None;
     for volume in drive
         .volumes
         .iter()
         .filter_map(|id| snapshot.volumes.get(id))
     {
-        let name = || label::volume(&snapshot.inventory, &volume.facts);
-        match volume.facts.stack.impact(&fails) {
-            Impact::Exposed => exposed.push(name()),
-            Impact::Covered => covered.push(name()),
+        let name = label::volume(&snapshot.inventory, &volume.facts);
+        let stack = &volume.facts.stack;
+        let lost = redundancy_lost(snapshot, volume);
+        match (stack.impact(&fails), lost) {
+            (Impact::Exposed, _) => exposed.push(name),
             // The stack lists members that carry data: the array has lost the drive already.
-            Impact::None if volume.facts.stack.has_redundancy() => covered.push(name()),
-            Impact::None => {}
+            (Impact::None, _) if !stack.has_redundancy() => {}
+            (Impact::None | Impact::Covered, Some(lost)) => {
+                next_step.get_or_insert(lost.action());
+                last.push(name);
+            }
+            (Impact::None | Impact::Covered, None) => covered.push(name),
         }
     }
     let first = match action {
@@ -155,22 +175,44 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
         Action::PlanReplacement => "see that there is a backup",
         _ => "a backup is all that covers them",
     };
-    let in_short = match (exposed.is_empty(), covered.is_empty(), action) {
-        (true, true, _) => "No volume is known to stand on it.",
-        (true, false, _) => "Redundancy covers what stands on it.",
-        (false, true, Action::ReplaceNow) => "Nothing else holds what is on it: save that first.",
-        (false, true, _) => "Nothing else holds what is on it: see that there is a backup.",
-        (false, false, _) => "Redundancy covers only a part of what is on it: save the rest first.",
+    let next_step = next_step.unwrap_or_default();
+    let in_short = match (
+        exposed.is_empty(),
+        last.is_empty(),
+        covered.is_empty(),
+        action,
+    ) {
+        (true, true, true, _) => "No volume is known to be on it.".to_owned(),
+        (true, true, false, _) => "Redundancy covers what is on it.".to_owned(),
+        (true, false, ..) => format!("No redundancy is left without it. {next_step}"),
+        (false, true, true, Action::ReplaceNow) => {
+            "Nothing else holds what is on it: save that first.".to_owned()
+        }
+        (false, true, true, _) => {
+            "Nothing else holds what is on it: see that there is a backup.".to_owned()
+        }
+        (false, ..) => {
+            "Redundancy covers only a part of what is on it: save the rest first.".to_owned()
+        }
     };
-    let sentence = match (exposed.as_slice(), covered.as_slice()) {
-        ([], []) => in_short.to_owned(),
-        ([], covered) => format!("Redundancy covers what stands on it ({}).", named(covered)),
-        (exposed, []) => format!("Nothing else holds {}: {first}.", named(exposed)),
-        (exposed, covered) => format!(
-            "Nothing else holds {}: {first}; redundancy covers {}.",
-            named(exposed),
-            named(covered)
-        ),
+    let mut parts = Vec::new();
+    if !exposed.is_empty() {
+        parts.push(format!("Nothing else holds {}: {first}", named(&exposed)));
+    }
+    if !last.is_empty() {
+        parts.push(format!(
+            "Without it, no redundancy is left for {}",
+            named(&last)
+        ));
+    }
+    if !covered.is_empty() {
+        parts.push(format!("Redundancy covers {}", named(&covered)));
+    }
+    let sentence = match parts.is_empty() {
+        true => in_short.clone(),
+        false => format!("{}. {next_step}", parts.join(". "))
+            .trim_end()
+            .to_owned(),
     };
     (sentence, in_short)
 }

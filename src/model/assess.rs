@@ -20,6 +20,7 @@ mod raid_member;
 mod read_only;
 mod reason_rules;
 mod recorded;
+mod redundancy;
 mod smart;
 mod sources;
 mod space;
@@ -69,11 +70,16 @@ pub(crate) fn assess(
         judgements: Vec::new(),
     };
     evaluator.evaluate_drives();
-    let failing = evaluator.failing_drives();
+    let failing = FailingDrives {
+        endangering: evaluator.failing_drives(endangers_data),
+        troubled: evaluator.failing_drives(|reason, severity| {
+            endangers_data(reason, severity) || drive_failure::CAUSES.contains(&reason)
+        }),
+    };
     for (id, known) in &facts.volumes {
         evaluator.evaluate_volume(&Subject::Volume(id.clone()), known, &failing);
     }
-    evaluator.evaluate_devices();
+    evaluator.evaluate_devices(&failing);
     evaluator.evaluate_unclaimed_devices();
     evaluator.evaluate_sources();
     evaluator.judgements
@@ -112,6 +118,19 @@ struct DriveFailure {
     reasons: Vec<Reason>,
     level: Level,
     message: String,
+}
+
+/// Drives with findings, of which volumes are judged.
+struct FailingDrives {
+    /// With findings that endanger data now. Wear, heat and other hints for planning do not: volumes
+    /// do not follow them.
+    endangering: BTreeMap<DriveId, DriveFailure>,
+    /// The same, and with findings that make reads and writes wait: they explain what a volume has.
+    troubled: BTreeMap<DriveId, DriveFailure>,
+}
+
+fn endangers_data(reason: Reason, severity: Severity) -> bool {
+    reason.endangers_data_at().contains(&severity)
 }
 
 struct Evaluator<'a> {
@@ -187,14 +206,17 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Drives with findings that are raised now, or active and not known to be cleared.
-    fn failing_drives(&self) -> BTreeMap<DriveId, DriveFailure> {
+    /// Drives with relevant findings that are raised now, or active and not known to be cleared.
+    fn failing_drives(
+        &self,
+        is_relevant: impl Fn(Reason, Severity) -> bool,
+    ) -> BTreeMap<DriveId, DriveFailure> {
         let mut failing: BTreeMap<DriveId, DriveFailure> = BTreeMap::new();
         // A verdict of this round counts before older findings: a drive that was missing and is
         // replaced is only INFO.
         let mut decided = BTreeSet::new();
         let mut add = |id: &DriveId, reason: Reason, level: Level, message: &str| {
-            if level.0 == Severity::Info {
+            if level.0 == Severity::Info || !is_relevant(reason, level.0) {
                 return;
             }
             let entry = failing.entry(id.clone()).or_insert(DriveFailure {
@@ -239,24 +261,33 @@ impl Evaluator<'_> {
         failing
     }
 
-    fn evaluate_volume(
-        &mut self,
-        subject: &Subject,
-        known: &KnownVolume,
-        failing_drives: &BTreeMap<DriveId, DriveFailure>,
-    ) {
-        let mut verdicts: drive_failure::Verdicts = Vec::with_capacity(Reason::ALL.len());
-        for reason in Reason::ALL {
-            let active = self.severity(subject, *reason);
+    fn evaluate_volume(&mut self, subject: &Subject, known: &KnownVolume, failing: &FailingDrives) {
+        let verdict_of = |reason: Reason, failing_drives| {
+            let active = self.severity(subject, reason);
             let input = VolumeInput {
                 context: self.context,
                 known,
                 active,
                 failing_drives,
             };
-            verdicts.push((*reason, input.verdict(*reason), active));
+            (reason, input.verdict(reason), active)
+        };
+        let all = Reason::ALL.iter().map(|reason| match reason {
+            // Decided when the others are known.
+            Reason::DriveFailing => (*reason, None, None),
+            reason => verdict_of(*reason, &failing.endangering),
+        });
+        let mut verdicts: drive_failure::Verdicts = all.collect();
+        let failing = match drive_failure::is_in_trouble(&verdicts) {
+            true => &failing.troubled,
+            false => &failing.endangering,
+        };
+        for entry in &mut verdicts {
+            if entry.0 == Reason::DriveFailing {
+                *entry = verdict_of(Reason::DriveFailing, failing);
+            }
         }
-        drive_failure::mark(&mut verdicts, known, failing_drives);
+        drive_failure::mark(&mut verdicts, known, failing);
         for (reason, verdict, _) in verdicts {
             self.push(subject, reason, verdict);
         }
@@ -264,7 +295,7 @@ impl Evaluator<'_> {
 
     /// Layers that carry no volume are reported under their own name. A layer whose state query
     /// hangs is always reported under its own name.
-    fn evaluate_devices(&mut self) {
+    fn evaluate_devices(&mut self, failing: &FailingDrives) {
         let carrying: BTreeSet<&String> = self
             .facts
             .volumes
@@ -281,7 +312,24 @@ impl Evaluator<'_> {
             let one = std::slice::from_ref(name);
             let thin = self.severity(&subject, Reason::ThinPoolFull);
             for (reason, verdict) in [
-                (Reason::RaidDegraded, layers::raid(self.facts, one)),
+                (
+                    Reason::RaidDegraded,
+                    redundancy::of_devices(
+                        self.facts,
+                        &failing.endangering,
+                        one,
+                        Reason::RaidDegraded,
+                    ),
+                ),
+                (
+                    Reason::RedundancyLost,
+                    redundancy::of_devices(
+                        self.facts,
+                        &failing.endangering,
+                        one,
+                        Reason::RedundancyLost,
+                    ),
+                ),
                 (Reason::ThinPoolFull, layers::thin(self.context, one, thin)),
                 (Reason::PathsDegraded, layers::paths(self.facts, one)),
             ] {

@@ -99,6 +99,8 @@ pub struct Hit {
     pub volume: Option<VolumeId>,
     /// Redundancy keeps it intact without the cause.
     pub covered: bool,
+    /// That is so, and no redundancy is left: the next failure may lose it.
+    pub last_copy: bool,
     /// What follows there, `DriveFailing` left out.
     pub reasons: Vec<Reason>,
 }
@@ -118,6 +120,7 @@ pub enum HitKind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CauseRank {
     pub group: u8,
+    /// Less for worse ones; among equally severe ones, less for those that lead.
     pub severity: u8,
     pub kind: u8,
     pub name: String,
@@ -133,11 +136,17 @@ impl Cause {
         };
         CauseRank {
             group: u8::from(!self.counted),
-            severity: u8::MAX - self.severity as u8,
+            severity: u8::MAX - 2 * self.severity as u8 - u8::from(self.leads()),
             kind: self.kind as u8,
             name: label::sort_key(name),
             id: self.id.to_string(),
         }
+    }
+
+    /// Whether it comes first among equally severe causes.
+    fn leads(&self) -> bool {
+        self.all_findings()
+            .any(|it| it.severity == self.severity && it.reason.leads())
     }
 
     fn all_findings(&self) -> impl Iterator<Item = &CauseFinding> {
@@ -315,14 +324,14 @@ impl<'a> Grouping<'a> {
     /// about: those in a bad state; without one, the state was read earlier, and all of the kind.
     fn layer_origins(&self, volume: &Volume, reason: Reason) -> Vec<Origin> {
         let kind_of: fn(&LayerState) -> bool = match reason {
-            Reason::RaidDegraded => {
+            Reason::RaidDegraded | Reason::RedundancyLost => {
                 |state| matches!(state, LayerState::Md(_) | LayerState::DmRaid { .. })
             }
             Reason::ThinPoolFull => |state| matches!(state, LayerState::Thin(_)),
             Reason::PathsDegraded => |state| matches!(state, LayerState::Multipath(_)),
             _ => return Vec::new(),
         };
-        if reason == Reason::RaidDegraded
+        if matches!(reason, Reason::RaidDegraded | Reason::RedundancyLost)
             && let Some(fs) = self.btrfs_of(volume)
             && fs.missing_devices > 0
         {
@@ -350,8 +359,8 @@ impl<'a> Grouping<'a> {
         let mut consequences = group.consequences.clone();
         for findings in [&mut own, &mut consequences] {
             findings.sort_by(|a, b| {
-                (b.severity, b.status, a.reason, &a.subject)
-                    .cmp(&(a.severity, a.status, b.reason, &b.subject))
+                (b.weight(), a.reason, &a.subject)
+                    .cmp(&(a.weight(), b.reason, &b.subject))
                     .then_with(|| a.id.cmp(&b.id))
             });
         }
@@ -366,7 +375,9 @@ impl<'a> Grouping<'a> {
             let findings = findings.iter().map(|it| self.cause_finding(it));
             let mut entries: Vec<CauseFinding> = findings.collect();
             // What grows comes first.
-            entries.sort_by_key(|it| std::cmp::Reverse((it.severity, it.grown_today > 0)));
+            entries.sort_by_key(|it| {
+                std::cmp::Reverse((it.severity, it.reason.leads(), it.grown_today > 0))
+            });
             entries
         };
         let mut cause = Cause {
@@ -382,7 +393,7 @@ impl<'a> Grouping<'a> {
                 .map(|finding| finding.message.clone())
                 .unwrap_or_default(),
             action: first
-                .map(|finding| finding.reason.action().to_owned())
+                .map(|finding| finding.action().to_owned())
                 .unwrap_or_default(),
             findings: entries(&own),
             consequences: entries(&consequences),

@@ -134,11 +134,7 @@ pub(crate) fn condition(
         .iter()
         .filter(|finding| finding.is_active() && finding.severity > Severity::Info)
         .collect();
-    adverse.sort_by(|a, b| {
-        (b.severity, b.status)
-            .cmp(&(a.severity, a.status))
-            .then(a.reason.cmp(&b.reason))
-    });
+    adverse.sort_by(|a, b| b.weight().cmp(&a.weight()).then(a.reason.cmp(&b.reason)));
     let mut causes: Vec<String> = adverse
         .iter()
         .map(|finding| format!("{}: {}", finding.reason, finding.message))

@@ -307,8 +307,8 @@ fn by_subject(findings: &BTreeMap<FindingId, Arc<Finding>>) -> FindingsBySubject
     }
     for findings in by_subject.values_mut() {
         findings.sort_by(|a, b| {
-            (b.severity, b.status)
-                .cmp(&(a.severity, a.status))
+            b.weight()
+                .cmp(&a.weight())
                 .then_with(|| (a.reason, a.since).cmp(&(b.reason, b.since)))
         });
     }

@@ -8,6 +8,7 @@ use crate::model::block::{BtrfsFs, LayerState};
 use crate::model::finding::{Finding, Subject};
 use crate::model::probe::used_percent;
 use crate::model::reason::Reason;
+use crate::model::redundancy::Array;
 use crate::model::smart::history::{Metric, Series};
 use crate::model::snapshot::{Snapshot, VolumeUsage};
 
@@ -99,8 +100,14 @@ pub(super) fn is_bad(state: &LayerState) -> bool {
         LayerState::Multipath(multipath) => {
             multipath.paths.is_empty() || multipath.paths.iter().any(|path| !path.active)
         }
-        LayerState::Md(md) => md.degraded > 0 || md.array_state == "inactive",
-        state => state.is_intact() == Some(false),
+        LayerState::Md(md) if md.array_state == "inactive" => true,
+        state => match Array::of(state) {
+            Some(array) => {
+                array.missing_slots().next().is_some()
+                    || array.tolerates() < Some(array.by_design())
+            }
+            None => state.is_intact() == Some(false),
+        },
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::model::advice::has_last_copy;
 use crate::model::assess::shares_controller;
 use crate::model::cause::{Cause, Grouping, Hit, HitKind, Origin};
 use crate::model::finding::{Health, Severity, Subject};
@@ -25,7 +26,14 @@ impl Grouping<'_> {
         hits.extend(self.swaps(origin));
         hits.sort_by_cached_key(|hit| {
             let (calm, name) = (hit.reasons.is_empty(), label::sort_key(&hit.name));
-            (hit.covered, calm, hit.kind, name, hit.name.clone())
+            (
+                hit.covered,
+                !hit.last_copy,
+                calm,
+                hit.kind,
+                name,
+                hit.name.clone(),
+            )
         });
         hits.dedup_by(|a, b| (a.kind, &a.name) == (b.kind, &b.name));
         hits
@@ -66,11 +74,13 @@ impl Grouping<'_> {
             }
             Origin::Pool(_) | Origin::Volume(_) | Origin::Source(_) => false,
         };
+        let last_copy = covered && has_last_copy(self.snapshot, volume);
         let hit = |kind, name: String| Hit {
             kind,
             name,
             volume: Some(facts.id.clone()),
             covered,
+            last_copy,
             reasons: reasons.iter().copied().collect(),
         };
         let mounts = label::host_mounts(facts).map(|path| hit(HitKind::Mount, path.to_string()));
@@ -120,6 +130,7 @@ impl Grouping<'_> {
                 name: label::device(inventory, device),
                 volume: None,
                 covered: false,
+                last_copy: false,
                 reasons: Vec::new(),
             })
             .collect()

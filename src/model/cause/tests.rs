@@ -92,7 +92,8 @@ impl Node {
     }
 }
 
-/// `SEVERITY NAME (DETAIL): REASON… > FOLLOWER… | HIT…` of each cause, as lists have them.
+/// `SEVERITY NAME (DETAIL): REASON… > FOLLOWER… | HIT…` of each cause, as lists have them. `(HIT)` is
+/// covered, `[HIT]` is the last copy.
 fn lines(snapshot: &Snapshot) -> Vec<String> {
     let mut causes: Vec<_> = snapshot.causes.values().collect();
     causes.sort_by_key(|cause| cause.rank());
@@ -104,9 +105,10 @@ fn lines(snapshot: &Snapshot) -> Vec<String> {
         let hits: Vec<String> = cause
             .hits
             .iter()
-            .map(|hit| match hit.covered {
-                true => format!("({})", hit.name),
-                false => hit.name.clone(),
+            .map(|hit| match (hit.covered, hit.last_copy) {
+                (true, true) => format!("[{}]", hit.name),
+                (true, false) => format!("({})", hit.name),
+                (false, _) => hit.name.clone(),
             })
             .collect();
         let consequences = reasons(&cause.consequences);
@@ -209,15 +211,15 @@ fn a_degraded_array_is_one_cause_with_all_its_mounts() {
     node.world.layer("md0", md_state(1), 10);
     assert_eq!(
         node.causes(11),
-        ["Suspect md0 (raid1, 1 of 2 devices): RaidDegraded RaidDegraded >  | (/home) (/srv)"]
+        ["Suspect md0 (raid1, 1 of 2 devices): RedundancyLost RedundancyLost >  | [/home] [/srv]"]
     );
     // A member that is suspect for another reason did not degrade it, and nothing covers that member.
     node.log(Class::Transport, "sda", &[], 20);
     assert_eq!(
         node.causes(21),
         [
-            "Suspect sda (): LinkErrors > DriveFailing DriveFailing | /home /srv",
-            "Suspect md0 (raid1, 1 of 2 devices): RaidDegraded RaidDegraded >  | (/home) (/srv)",
+            "Suspect md0 (raid1, 1 of 2 devices): RedundancyLost RedundancyLost >  | [/home] [/srv]",
+            "Suspect sda (): LinkErrors >  | /home /srv",
         ]
     );
 }
@@ -233,9 +235,56 @@ fn an_array_that_lacks_a_missing_drive_follows_from_that_drive() {
     assert_eq!(
         node.causes(12),
         [
-            "Bad was sdb (): DriveMissing > DriveFailing DriveFailing RaidDegraded RaidDegraded | (/home) (/srv)"
+            "Bad was sdb (): DriveMissing > RedundancyLost RedundancyLost DriveFailing DriveFailing | [/home] [/srv]"
         ]
     );
+}
+
+#[test]
+fn what_an_array_lacks_comes_first_among_suspect_causes_with_advice_for_its_state() {
+    let mut node = Node::new(mirror());
+    node.log(Class::Reset, "sdc", &[], 5);
+    node.world.layer("md0", md_state(1), 10);
+    let snapshot = node.snapshot(11);
+    assert!(
+        lines(&snapshot)[0].starts_with("Suspect md0"),
+        "{:#?}",
+        lines(&snapshot)
+    );
+    let causes = snapshot.causes.values();
+    let array = causes
+        .clone()
+        .find(|cause| cause.kind == CauseKind::Array)
+        .unwrap();
+    assert!(
+        array.message.starts_with("no redundancy left: "),
+        "{}",
+        array.message
+    );
+    assert!(
+        array.action.contains("`mdadm /dev/md0 --add /dev/NEW`"),
+        "{}",
+        array.action
+    );
+    // A drive that md has taken out is nothing to watch.
+    let mut node = Node::new(mirror());
+    node.world.layer("md0", md_state(0), 5);
+    node.snapshot(6);
+    node.world.pull("sdb");
+    node.world.scan(10);
+    node.world.layer("md0", md_state(1), 11);
+    let snapshot = node.snapshot(12);
+    let drive = snapshot
+        .causes
+        .values()
+        .find(|cause| cause.kind == CauseKind::Drive)
+        .unwrap();
+    assert!(
+        drive.action.contains("No redundancy is left without it."),
+        "{}",
+        drive.action
+    );
+    assert!(!drive.action.contains("covers"), "{}", drive.action);
 }
 
 #[test]
@@ -373,6 +422,7 @@ fn finding(subject: Subject, reason: Reason, severity: Severity, second: i64) ->
         count: 1,
         evidence: Vec::new(),
         clears_when: String::new(),
+        advice: None,
         acknowledged: None,
         cleared: None,
         follows: None,
@@ -414,7 +464,7 @@ proptest! {
             }
             snapshot.findings.insert(finding.id.clone(), Arc::new(finding));
         }
-        let layer = LayerFacts { state: Observation::ok(at(0), md_state(degraded)).into(), stuck: None };
+        let layer = LayerFacts { state: Observation::ok(at(0), md_state(degraded)).into(), ..LayerFacts::default() };
         let causes = group(&snapshot, &[("md0".to_owned(), layer)].into(), at(100));
         for finding in snapshot.findings.values() {
             let own = causes.values().filter(|cause| cause.findings.iter().any(|it| it.id == finding.id)).count();

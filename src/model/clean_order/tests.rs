@@ -357,6 +357,7 @@ fn a_mount_that_does_not_respond_is_hung_also_while_the_kubelet_has_its_record()
         count: 1,
         evidence: Vec::new(),
         clears_when: String::new(),
+        advice: None,
         acknowledged: None,
         cleared: None,
         follows: None,

@@ -24,6 +24,7 @@ fn finding(reason: Reason, severity: Severity, status: Status, message: &str) ->
             present: false,
         }],
         clears_when: String::new(),
+        advice: None,
         acknowledged: None,
         cleared: None,
         follows: None,

@@ -228,6 +228,7 @@ impl BuilderFixture {
                 message,
                 evidence: Vec::new(),
                 clears_when: String::new(),
+                advice: None,
                 since: None,
                 of_drive_failure: false,
             }),

@@ -178,6 +178,7 @@ pub(crate) fn add_finding(snapshot: &mut Snapshot, subject: Subject, reason: Rea
         count: 1,
         evidence: Vec::new(),
         clears_when: String::new(),
+        advice: None,
         acknowledged: None,
         cleared: None,
         follows: None,
