@@ -541,7 +541,7 @@ pub(crate) fn finding(snapshot: &Snapshot, finding: &Finding) -> wire::Finding {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default(),
-        action: finding.reason.action().to_owned(),
+        action: finding.action().to_owned(),
     }
 }
 

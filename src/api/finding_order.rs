@@ -12,7 +12,7 @@ use crate::model::snapshot::Snapshot;
 pub(crate) struct FindingRank {
     /// Active before acknowledged before cleared.
     pub group: u8,
-    /// 255 minus severity.
+    /// Less for worse ones; among equally severe ones, less for those that lead.
     pub severity: u8,
     /// Drives, the devices above them from the bottom up, volumes.
     pub layer: u8,
@@ -39,7 +39,7 @@ pub(crate) fn rank(snapshot: &Snapshot, finding: &Finding) -> FindingRank {
     };
     FindingRank {
         group,
-        severity: u8::MAX - finding.severity as u8,
+        severity: u8::MAX - 2 * finding.severity as u8 - u8::from(finding.reason.leads()),
         layer: layer(snapshot, &finding.subject),
         status: u8::MAX - finding.status as u8,
         since: -finding.since.as_nanosecond(),

@@ -555,6 +555,14 @@ pub struct VolumeEntry {
     pub since: Option<Time>,
 }
 
+impl VolumeEntry {
+    /// Whether the next failure below it may lose its data.
+    pub(crate) fn has_last_copy(&self) -> bool {
+        let mut conditions = self.health_conditions.iter();
+        conditions.any(|condition| condition.reason == "RedundancyLost")
+    }
+}
+
 /// As in `PodStatus.volumeHealth` of Kubernetes 1.37.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]

@@ -135,6 +135,9 @@ pub(crate) struct Hit {
     pub name: String,
     /// Redundancy keeps it intact.
     pub covered: bool,
+    /// It is covered, and no redundancy is left.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub last_copy: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -308,16 +311,19 @@ pub(crate) mod tests_support {
                     kind: "mount".to_owned(),
                     name: "/srv".to_owned(),
                     covered: false,
+                    last_copy: false,
                 },
                 Hit {
                     kind: "pod".to_owned(),
                     name: "db/mysql-0".to_owned(),
                     covered: false,
+                    last_copy: false,
                 },
                 Hit {
                     kind: "mount".to_owned(),
                     name: "/home".to_owned(),
                     covered: true,
+                    last_copy: false,
                 },
             ],
             more_hits: 2,

@@ -320,6 +320,7 @@ fn hit(hit: &wire::CauseHit) -> Hit {
         .to_owned(),
         name: clean(&hit.name),
         covered: hit.covered,
+        last_copy: hit.last_copy,
     }
 }
 

@@ -18,6 +18,8 @@ use crate::notifier::node_state::{NodeCounts, NodeState};
 use crate::notifier::schedule::{Digest, QuietHours, local_date};
 use crate::notifier::text::{self, Writer};
 
+/// Causes with this reason come first among equally severe ones: the next failure loses data.
+const LEADING_REASON: &str = "RedundancyLost";
 /// Items of one notification. More items make more notifications.
 const MAX_ITEMS: usize = 100;
 /// Changes of one window that keep all evidence and hits: a flood must fit into the memory of a small
@@ -279,13 +281,14 @@ impl PlannerState {
         now: Timestamp,
     ) -> Vec<Notification> {
         // Worst first, and what has cleared last. The changes of one cause stay in their order.
-        let mut worst: BTreeMap<String, (bool, Level)> = BTreeMap::new();
+        let mut worst: BTreeMap<String, (bool, (Level, bool))> = BTreeMap::new();
         for change in &changes {
             let over = change.item.transition == Transition::Cleared;
             let entry = worst
                 .entry(change.item.cause.clone())
-                .or_insert((false, Level::Good));
-            *entry = (entry.0 || !over, entry.1.max(change.item.severity));
+                .or_insert((false, (Level::Good, false)));
+            let leads = change.item.reasons.iter().any(|it| it == LEADING_REASON);
+            *entry = (entry.0 || !over, entry.1.max((change.item.severity, leads)));
         }
         changes.sort_by_cached_key(|change| {
             let rank = worst.get(&change.item.cause).copied();

@@ -146,13 +146,15 @@ impl Writer<'_> {
             );
             return;
         }
-        let names = |covered: bool| {
-            let hits = item.hits.iter().filter(|hit| hit.covered == covered);
+        let names = |covered: bool, last_copy: bool| {
+            let hits = item.hits.iter();
+            let hits = hits.filter(|hit| (hit.covered, hit.last_copy) == (covered, last_copy));
             let names: Vec<String> = hits.take(MAX_HITS).map(hit_name).collect();
             names.join(", ")
         };
-        field("hits", &names(false));
-        field("covered", &names(true));
+        field("hits", &names(false, false));
+        field("one copy", &names(true, true));
+        field("covered", &names(true, false));
         let hidden = item.hits.len().saturating_sub(MAX_HITS) as u64 + item.more_hits;
         if hidden > 0 {
             field("", &format!("and {hidden} more"));

@@ -148,7 +148,11 @@ pub(crate) fn claims(rows: &[ClaimRow], wide: bool, screen: &Screen) -> String {
         let (word, tone) = status(row.status, row.health);
         let marks = [
             row.remark.as_str(),
-            if row.redundant { "redundant" } else { "" },
+            match (row.redundant, row.has_last_copy) {
+                (_, true) => "last copy",
+                (true, false) => "redundant",
+                (false, false) => "",
+            },
             row.report.mark(),
         ];
         let marks: Vec<&str> = marks.into_iter().filter(|it| !it.is_empty()).collect();

@@ -67,6 +67,7 @@ fn hit(hit: &Hit) -> wire::CauseHit {
             .map(ToString::to_string)
             .unwrap_or_default(),
         covered: hit.covered,
+        last_copy: hit.last_copy,
         reasons: hit
             .reasons
             .iter()

@@ -1,5 +1,5 @@
 //! Causes: a block each, the names that people know first. BAD takes four lines on a wide screen,
-//! others two.
+//! others two, or three where the message says which drive holds the last copy.
 
 use crate::api::wire;
 use crate::api::wire::cause::Kind;
@@ -11,6 +11,7 @@ use crate::cli::render::{
 };
 use crate::cli::screen::{Screen, Tone, escape_control, severity_word};
 use crate::model::label;
+use crate::model::reason::Reason;
 
 /// A name takes at most this share of a line.
 const NAME_SHARE: usize = 2;
@@ -30,6 +31,11 @@ pub(crate) fn block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Sc
         }
         _ => one_line(&cause.action, screen),
     };
+    // Where the last copy is decides what may be pulled.
+    if leads(cause) && !has_message {
+        let message = message_about(&cause.message, cause.subject.as_ref(), screen);
+        text.push_str(&one_line(&message, screen));
+    }
     text.push_str(&second);
     text.push_str(&acknowledgements(cause, findings, screen));
     if is_urgent(cause) {
@@ -141,11 +147,17 @@ pub(crate) fn rank(cause: &wire::Cause) -> impl Ord + use<> {
     };
     (
         !cause.counted,
-        std::cmp::Reverse(cause.severity),
+        std::cmp::Reverse((cause.severity, leads(cause))),
         cause.kind,
         label::sort_key(name),
         cause.id.clone(),
     )
+}
+
+/// Whether it comes first among equally severe ones.
+fn leads(cause: &wire::Cause) -> bool {
+    let mut findings = cause.findings.iter().chain(&cause.consequences);
+    findings.any(|it| it.severity == cause.severity && it.reason == Reason::RedundancyLost.name())
 }
 
 pub(crate) fn is_urgent(cause: &wire::Cause) -> bool {
@@ -296,16 +308,20 @@ pub(crate) fn reasons(cause: &wire::Cause) -> Vec<String> {
     texts
 }
 
+/// What would be lost, what would be lost by the next failure, and what not:
 /// `hits /  /srv/bay0  pod db/mysql-0; covered: /home`, as many as fit on the line.
 pub(super) fn hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
     let limit = screen.width.map_or(usize::MAX, usize::from);
-    let (mut line, mut shown, mut covered) = (String::new(), 0, false);
+    let (mut line, mut shown, mut last) = (String::new(), 0, None);
     for (at, hit) in cause.hits.iter().enumerate() {
-        let before = match (line.is_empty(), hit.covered && !covered) {
-            (true, false) => "  hits ",
-            (true, true) => "  covered by redundancy: ",
-            (false, true) => "; covered: ",
-            (false, false) => "  ",
+        let share = (hit.covered, hit.last_copy);
+        let before = match (line.is_empty(), share) {
+            _ if last == Some(share) => "  ",
+            (true, (false, _)) => "  hits ",
+            (true, (true, true)) => "  no redundancy left: ",
+            (true, (true, false)) => "  covered by redundancy: ",
+            (false, (true, true)) => "; no redundancy left: ",
+            (false, _) => "; covered: ",
         };
         let name = hit_name(hit, limit);
         // Space for the number of those that do not fit.
@@ -319,7 +335,7 @@ pub(super) fn hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
         }
         line.push_str(before);
         line.push_str(&name);
-        covered |= hit.covered;
+        last = Some(share);
         shown += 1;
     }
     let more = cause.hits.len() as u64 - shown + cause.more_hits;

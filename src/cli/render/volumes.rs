@@ -8,6 +8,7 @@ use crate::cli::screen::{
 };
 use crate::cli::table::{Cells, Column, column, plain, table as layout};
 use crate::model::label;
+use crate::model::reason::Reason;
 
 const COLUMNS: [Column; 8] = [
     column("WHERE", 24, 0),
@@ -28,10 +29,21 @@ pub(crate) fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
         .iter()
         .map(|volume| (place(volume), volume))
         .collect();
-    sorted
-        .sort_by_cached_key(|(place, it)| (rank(it.health), label::sort_key(place), it.id.clone()));
+    sorted.sort_by_cached_key(|(place, volume)| order(place, volume));
     let rows = sorted.into_iter().map(|(place, volume)| row(place, volume));
     layout(&COLUMNS, rows, screen)
+}
+
+/// Worst first; among suspect ones, first those without redundancy left.
+pub(crate) fn order(place: &str, volume: &wire::Volume) -> impl Ord + use<> {
+    let mut reasons = volume.findings.iter().map(|finding| &finding.reason);
+    let leads = reasons.any(|reason| reason == Reason::RedundancyLost.name());
+    (
+        rank(volume.health),
+        !leads,
+        label::sort_key(place),
+        volume.id.clone(),
+    )
 }
 
 /// The name of the device below the volume: VG/LV, md0, sda1.

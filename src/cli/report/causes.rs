@@ -130,14 +130,21 @@ fn hits(cause: &wire::Cause, html: &mut Html) {
     }
     html.element("ul", &[("class", "hits")], |html| {
         for hit in cause.hits.iter().take(MAX_HITS) {
-            let class = if hit.covered { "covered" } else { "open" };
+            let class = match hit.covered && !hit.last_copy {
+                true => "covered",
+                false => "open",
+            };
             let kind = match hit.kind() {
                 HitKind::Pod => "pod ",
                 HitKind::Pv => "pv ",
                 HitKind::Swap => "swap on ",
                 HitKind::Mount | HitKind::Device | HitKind::Unspecified => "",
             };
-            let covered = if hit.covered { " (redundant)" } else { "" };
+            let covered = match (hit.covered, hit.last_copy) {
+                (true, true) => " (no redundancy left)",
+                (true, false) => " (redundant)",
+                (false, _) => "",
+            };
             let reasons = match hit.reasons.is_empty() {
                 true => String::new(),
                 false => format!(": {}", hit.reasons.join(", ")),

@@ -198,8 +198,7 @@ pub(super) fn volumes(answers: &Answers, screen: &Screen, html: &mut Html) {
         .iter()
         .map(|volume| (render_volumes::place(volume), volume))
         .collect();
-    sorted
-        .sort_by_cached_key(|(place, it)| (rank(it.health), label::sort_key(place), it.id.clone()));
+    sorted.sort_by_cached_key(|(place, volume)| render_volumes::order(place, volume));
     let columns = [
         "Where",
         "Health",

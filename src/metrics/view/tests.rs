@@ -79,6 +79,7 @@ fn finding(
         count: 1,
         evidence: Vec::new(),
         clears_when: String::new(),
+        advice: None,
         acknowledged: None,
         cleared: None,
         follows: None,

@@ -38,6 +38,8 @@ pub(crate) struct ClaimRow {
     pub reason: String,
     pub message: String,
     pub redundant: bool,
+    /// The next failure may lose its data.
+    pub has_last_copy: bool,
     pub drives: Vec<String>,
     pub since: Option<Timestamp>,
     /// What makes the row doubtful, or is not known.
@@ -71,7 +73,11 @@ pub(crate) fn claims(base: &Base, nodes: &[NodeView<'_>], named: &Named) -> Vec<
     rows.sort_by_cached_key(|row| {
         (
             (!row.report.is_of_a_node(), !row.is_of_kubernetes),
-            std::cmp::Reverse((row.health.severity(), severity(row.status))),
+            std::cmp::Reverse((
+                row.health.severity(),
+                severity(row.status),
+                row.has_last_copy,
+            )),
             row.namespace.clone(),
             row.claim.clone(),
             row.node.clone(),
@@ -126,6 +132,7 @@ fn row(base: &Base, node: &NodeView<'_>, entry: &VolumeEntry, named: &Named) -> 
         reason: worst.map(|it| it.reason.clone()).unwrap_or_default(),
         message: worst.map(|it| it.message.clone()).unwrap_or_default(),
         redundant: entry.redundant,
+        has_last_copy: entry.has_last_copy(),
         drives: drive_names(node, entry),
         since: entry.since.as_ref().map(|time| time.0),
         remark: String::new(),

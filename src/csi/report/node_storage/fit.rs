@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cluster::node_storage::{
     Health, MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_REACHED_DRIVERS, MAX_STALE, MAX_STATUS_LEN,
-    MAX_UNREACHABLE_DRIVERS, MAX_VOLUMES, NodeStorageStatus, Truncated,
+    MAX_UNREACHABLE_DRIVERS, MAX_VOLUMES, NodeStorageStatus, Truncated, VolumeEntry,
 };
 
 /// Shorter messages are tried before an entry is dropped.
@@ -21,12 +21,8 @@ pub(super) fn fit(mut status: NodeStorageStatus) -> NodeStorageStatus {
         (Reverse(a.health.severity()), &a.id).cmp(&(Reverse(b.health.severity()), &b.id))
     });
     status.volumes.sort_by(|a, b| {
-        let key = |severity| Reverse(severity);
-        (key(a.health.severity()), &a.driver, &a.handle).cmp(&(
-            key(b.health.severity()),
-            &b.driver,
-            &b.handle,
-        ))
+        let key = |it: &VolumeEntry| Reverse((it.health.severity(), it.has_last_copy()));
+        (key(a), &a.driver, &a.handle).cmp(&(key(b), &b.driver, &b.handle))
     });
     status.stale.sort_by(|a, b| a.path.cmp(&b.path));
     status.drive_ids.sort();
