@@ -77,13 +77,13 @@ fn refreshed(context: &mut Context, volume: &str) {
         .guest
         .ask("refresh")
         .unwrap_or_else(|error| panic!("{error}"));
-    context.expect_cleared(volume, "RaidDegraded");
+    context.expect_cleared(volume, "RedundancyLost");
 }
 
 fn degraded(context: &mut Context, volume: &str) {
     context.expect(&Expected {
         subject: volume,
-        reason: "RaidDegraded",
+        reason: "RedundancyLost",
         severity: SUSPECT,
         evidence: Evidence::Says("/md/degraded: 1"),
     });

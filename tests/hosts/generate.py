@@ -322,6 +322,38 @@ def lvm_on_md():
     host.done()
 
 
+def degraded_arrays():
+    """A two-way mirror whose second copy is being made, a raid5 of six with five members, a raid6 without one, and a vendor's system mirror over four bays of which two were ever filled."""
+    host = Host("degraded-arrays")
+    letters = "abcdefghijkl"
+    disks = [host.ata(at + 1, f"sd{letter}", f"8:{16 * at}", 4000787030016, "EXAMPLE HDD 4000", f"TEST{at:04}", "0001", f"5000c500{at + 1:08}", 1) for at, letter in enumerate(letters)]
+    size = 3 * 1024 * G
+
+    def array(name, dev, level, slots, members, udev, sync="idle", completed="none", layout="0"):
+        missing = sum(1 for _, state in members if state == "spare") + slots - len(members)
+        md = host.virtual(name, dev, size, udev=udev, md__level=level, md__layout=layout, md__raid_disks=str(slots), md__array_state="clean", md__sync_action=sync,
+                          md__sync_completed=completed, md__resync_start="none", md__mismatch_cnt="0", md__degraded=str(missing))
+        parts = [disk for disk, _ in members]
+        host.on(md, *parts)
+        for slot, (disk, state) in enumerate(members):
+            short = disk.rsplit("/", 1)[1]
+            for key, value in dict(state=state, slot=slot, errors=0, offset=264192, bad_blocks="").items():
+                host.file(f"{md}/md/dev-{short}/{key}", value)
+            host.link(f"{md}/md/dev-{short}/block", disk)
+        return md
+
+    uuid = lambda number: fs("ext4", f"0a0b0c0d-0000-4000-8000-{number:012}")
+    in_sync = lambda some: [(disk, "in_sync") for disk in some]
+    array("md127", "9:127", "raid1", 2, [(disks[1], "in_sync"), (disks[0], "spare")], uuid(1), sync="recover", completed="146488486 / 1464884864")
+    array("md0", "9:0", "raid5", 6, in_sync(disks[2:7]), uuid(2), layout="2")
+    array("md1", "9:1", "raid6", 4, in_sync(disks[7:10]), uuid(3), layout="2")
+    array("md9", "9:9", "raid1", 4, in_sync(disks[10:12]), uuid(4))
+    host.pseudo()
+    for dev, point in (("9:127", "/srv/a"), ("9:0", "/srv/b"), ("9:1", "/srv/c"), ("9:9", "/")):
+        host.mount(dev, "/", point, "ext4", f"/dev/md{dev[2:]}", probe=(size, 0.3))
+    host.done()
+
+
 def multipath():
     """One LUN of an array through two Fibre Channel ports, one of which is gone; the system on a logical disk of a RAID controller."""
     host = Host("multipath")
@@ -599,5 +631,5 @@ def two_dying_disks():
 
 if __name__ == "__main__":
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks):
+    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays):
         make()

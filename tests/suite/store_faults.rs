@@ -48,6 +48,7 @@ fn finding(number: i64) -> Finding {
             present: false,
         }],
         clears_when: "4 % are free".to_owned(),
+        advice: None,
         acknowledged: Some(Acknowledgement {
             by: "uid 0 (root)".to_owned(),
             time: at(2),

@@ -186,6 +186,7 @@ pub fn finding(subject: Subject, reason: Reason, severity: Severity, since: Time
             present: true,
         }],
         clears_when: "it is not so".into(),
+        advice: None,
         acknowledged: None,
         cleared: None,
         follows: None,

@@ -156,6 +156,7 @@ async fn causes_are_sorted_worst_first_with_stable_pages_and_bounded_hits() {
             name: format!("/srv/a b {hit}"),
             volume: None,
             covered: false,
+            last_copy: false,
             reasons: Vec::new(),
         });
         let cause = Cause {
