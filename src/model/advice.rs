@@ -201,20 +201,26 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
     }
     if !last.is_empty() {
         parts.push(format!(
-            "Without it, no redundancy is left for {}",
+            "without it, no redundancy is left for {}",
             named(&last)
         ));
     }
     if !covered.is_empty() {
-        parts.push(format!("Redundancy covers {}", named(&covered)));
+        parts.push(format!("redundancy covers {}", named(&covered)));
     }
     let sentence = match parts.is_empty() {
         true => in_short.clone(),
-        false => format!("{}. {next_step}", parts.join(". "))
+        false => format!("{}. {next_step}", upper_first(&parts.join("; ")))
             .trim_end()
             .to_owned(),
     };
     (sentence, in_short)
+}
+
+fn upper_first(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
 }
 
 fn named(volumes: &[String]) -> String {

@@ -185,8 +185,8 @@ fn one_leg_of_a_mirror_is_degraded_and_two_are_inaccessible() {
         world.raised(12),
         [
             "B DriveMissing Bad Inaccessible",
-            "fs:m RedundancyLost Suspect Degraded",
-            "fs:m DriveFailing Suspect Degraded"
+            "fs:m DriveFailing Suspect Degraded",
+            "fs:m RedundancyLost Suspect Degraded"
         ]
     );
     let failing = world.raised_for(Reason::DriveFailing, 13).unwrap();

@@ -144,7 +144,7 @@ fn the_text_names_the_drive_its_slot_the_finding_and_what_to_do() {
     assert_eq!(
         cordon.text("2026-11-24T08:00:00.123Z".parse().expect("a time")),
         "no new volume is placed in the pool (loop): drive sda (Test Disk, serial A, slot 3) below it is failing and has no redundancy: \
-         SmartFailing since 2026-11-24T08:00:00Z: it is so. Replace it now. No volume is known to stand on it. \
+         SmartFailing since 2026-11-24T08:00:00Z: it is so. Replace it now. No volume is known to be on it. \
          The pool takes new volumes again when the finding clears; an acknowledgement does not lift this."
     );
 }

@@ -214,7 +214,7 @@ async fn reflection_carries_the_comments_of_the_proto_files() {
         .collect();
     let says = |text: &str| comments.iter().any(|comment| comment.contains(text));
     assert!(says("The node itself: identity"), "{}", comments.len());
-    assert!(says("What to do about it: the action of its reason."));
+    assert!(says("What to do about it: the action of its reason"));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use crate::model::assess::redundancy::View;
 use crate::model::assess::text::join_limited;
 use crate::model::block::{Inventory, Layer, MdState};
 use crate::model::facts::KnownDrive;
-use crate::model::finding::Subject;
+use crate::model::finding::{Subject, UnknownCause};
 use crate::model::redundancy::Array;
 
 impl View<'_> {
@@ -28,7 +28,11 @@ impl View<'_> {
         let drives = self.drives(devices).into_iter();
         drives
             .filter(|id| !self.failing.contains_key(id))
-            .filter(|id| health_unknown(self.facts, &Subject::Drive(id.clone())).is_some())
+            .filter(|id| {
+                // A first answer comes within moments.
+                let unknown = health_unknown(self.facts, &Subject::Drive(id.clone()));
+                unknown.is_some_and(|unknown| unknown.cause != UnknownCause::Pending)
+            })
             .filter_map(|id| Some(self.facts.drives.get(&id)?.facts.name.clone()))
             .collect()
     }

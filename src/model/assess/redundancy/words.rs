@@ -96,6 +96,9 @@ impl Shown {
                 "no redundancy left: the only copy of some ranges of {name} is on {holders}; {}; it {count}",
                 join_limited(&self.lacking)
             ),
+            Left::None if self.holders.is_empty() => {
+                format!("no redundancy left: {name} {count}")
+            }
             Left::None => {
                 format!(
                     "no redundancy left: the only copy of {part}{name} is on {holders}; it {count}"

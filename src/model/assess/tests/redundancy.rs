@@ -423,21 +423,21 @@ fn lvms_raid_is_judged_by_its_letters() {
             "AD",
             "idle",
             Some(
-                "the only copy of dm-5 (raid1) is on sda; it runs with 1 of 2 legs; missing: leg 1 (on sdb)",
+                "the only copy of vg-lv (raid1) is on sda; it runs with 1 of 2 legs; missing: leg 1 (on sdb)",
             ),
         ),
         (
             "Aa",
             "recover",
             Some(
-                "the only copy of dm-5 (raid1) is on sda; it runs with 1 of 2 legs; recover, onto sdb",
+                "the only copy of vg-lv (raid1) is on sda; it runs with 1 of 2 legs; recover, onto sdb",
             ),
         ),
         // It came back, and nothing fills it.
         (
             "Aa",
             "idle",
-            Some("the only copy of dm-5 (raid1) is on sda; it runs with 1 of 2 legs"),
+            Some("the only copy of vg-lv (raid1) is on sda; it runs with 1 of 2 legs"),
         ),
     ] {
         let mut world = host();
