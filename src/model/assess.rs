@@ -262,12 +262,13 @@ impl Evaluator<'_> {
     }
 
     fn evaluate_volume(&mut self, subject: &Subject, known: &KnownVolume, failing: &FailingDrives) {
-        let verdict_of = |reason: Reason, failing_drives| {
+        let verdict_of = |reason: Reason, failing_drives, has_last_copy| {
             let active = self.severity(subject, reason);
             let input = VolumeInput {
                 context: self.context,
                 known,
                 active,
+                has_last_copy,
                 failing_drives,
             };
             (reason, input.verdict(reason), active)
@@ -275,16 +276,19 @@ impl Evaluator<'_> {
         let all = Reason::ALL.iter().map(|reason| match reason {
             // Decided when the others are known.
             Reason::DriveFailing => (*reason, None, None),
-            reason => verdict_of(*reason, &failing.endangering),
+            reason => verdict_of(*reason, &failing.endangering, false),
         });
         let mut verdicts: drive_failure::Verdicts = all.collect();
         let failing = match drive_failure::is_in_trouble(&verdicts) {
             true => &failing.troubled,
             false => &failing.endangering,
         };
+        let has_last_copy = verdicts.iter().any(|(reason, verdict, _)| {
+            *reason == Reason::RedundancyLost && matches!(verdict, Some(Verdict::Raised(_)))
+        });
         for entry in &mut verdicts {
             if entry.0 == Reason::DriveFailing {
-                *entry = verdict_of(Reason::DriveFailing, failing);
+                *entry = verdict_of(Reason::DriveFailing, failing, has_last_copy);
             }
         }
         drive_failure::mark(&mut verdicts, known, failing);

@@ -151,6 +151,7 @@ pub(crate) fn signals(
         context: Context { facts, policy, now },
         known,
         active: None,
+        has_last_copy: false,
         failing_drives: &BTreeMap::new(),
     };
     add(SignalKind::Corrupted, filesystem::kernel_corrupted(input));

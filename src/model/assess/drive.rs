@@ -323,7 +323,8 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
             format!("the volume is on {names}, more than its redundancy ({cover}) covers")
         }
         _ if uncovered => format!("drives of the volume: {names}"),
-        _ if volume.stack.least_tolerance() == Some(0) => {
+        // The stack of before the loss is kept while the array lacks the drive.
+        _ if input.has_last_copy || volume.stack.least_tolerance() == Some(0) => {
             format!("drives of the volume: {names}; no redundancy is left in {cover}")
         }
         _ => format!("drives of the volume: {names}; covered by {cover}"),

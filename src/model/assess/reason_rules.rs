@@ -77,6 +77,8 @@ pub(crate) struct VolumeInput<'a> {
     pub known: &'a KnownVolume,
     /// The severity of the active finding of this reason.
     pub active: Option<Severity>,
+    /// An array below it has no redundancy left.
+    pub has_last_copy: bool,
     /// Drives with findings that volumes follow.
     pub failing_drives: &'a BTreeMap<DriveId, DriveFailure>,
 }
