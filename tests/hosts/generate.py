@@ -349,7 +349,7 @@ def degraded_arrays():
     array("md1", "9:1", "raid6", 4, in_sync(disks[7:10]), uuid(3), layout="2")
     array("md9", "9:9", "raid1", 4, in_sync(disks[10:12]), uuid(4))
     host.pseudo()
-    for dev, point in (("9:127", "/srv/a"), ("9:0", "/srv/b"), ("9:1", "/srv/c"), ("9:9", "/")):
+    for dev, point in (("9:9", "/"), ("9:127", "/srv/a"), ("9:0", "/srv/b"), ("9:1", "/srv/c")):
         host.mount(dev, "/", point, "ext4", f"/dev/md{dev[2:]}", probe=(size, 0.3))
     host.done()
 
