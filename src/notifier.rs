@@ -95,7 +95,7 @@ pub fn main(options: Options) -> ExitCode {
                 return fail(USAGE, &why);
             }
             let host = host_name(&config);
-            report(&runtime.block_on(commands::test(&targets, &host)))
+            report(&runtime.block_on(commands::test(&targets, &host, &config.socket)))
         }
         _ if options.check_config => report(&runtime.block_on(commands::check(&config))),
         _ => serve(&runtime, options, config),

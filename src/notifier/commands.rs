@@ -1,13 +1,15 @@
 //! `test` and `--check-config`: what a person runs before the process does its work.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use jiff::tz::TimeZone;
 
 use crate::host::clock;
 use crate::notifier::config::Config;
 use crate::notifier::daemon_watch;
-use crate::notifier::message::{Kind, Level, Notification, SCHEMA, stable_id};
+use crate::notifier::message::{Item, Kind, Level, Notification, SCHEMA, stable_id};
+use crate::notifier::node_state::NodeState;
 use crate::notifier::secret::SecretFile;
 use crate::notifier::targets::http::UrlSource;
 use crate::notifier::targets::{Target, TargetKind};
@@ -24,11 +26,15 @@ fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
     let _ = writeln!(text, "{content}");
 }
 
-/// Sends a test to each of the targets.
-pub(crate) async fn test(targets: &[&Target], host: &str) -> Outcome {
+/// Sends a test to each of the targets, with what the daemon reports now.
+pub(crate) async fn test(targets: &[&Target], host: &str, socket: &Path) -> Outcome {
     let (mut text, mut is_well) = (String::new(), true);
+    let node = daemon_watch::read_once(socket).await;
+    if let Err(why) = &node {
+        line(&mut text, format_args!("diskvitalsd: {why}"));
+    }
     for target in targets {
-        let sent = target.deliver(&test_message(host)).await;
+        let sent = target.deliver(&test_message(host, &node)).await;
         is_well &= sent.is_ok();
         match sent {
             Ok(answer) => line(&mut text, format_args!("{}: sent: {answer}", target.name)),
@@ -41,10 +47,26 @@ pub(crate) async fn test(targets: &[&Target], host: &str) -> Outcome {
     Outcome { text, is_well }
 }
 
-fn test_message(host: &str) -> Notification {
+/// A test that has not asked the daemon says nothing about the drives.
+fn test_message(host: &str, node: &Result<NodeState, String>) -> Notification {
     let (now, kind) = (clock::wall_now(), Kind::Test);
     let zone = TimeZone::system();
-    let time = Writer { zone: &zone, host }.local(now);
+    let writer = Writer { zone: &zone, host };
+    let time = writer.local(now);
+    let health = match node {
+        Err(why) => {
+            format!("diskvitalsd did not answer, so this says nothing about the drives: {why}\n")
+        }
+        Ok(node) => {
+            let (_, _, counts) = writer.digest(Some(&node.counts), None);
+            let items = node.causes.iter().map(|cause| cause.item.clone());
+            let items: Vec<Item> = items.collect();
+            match items.is_empty() {
+                true => format!("diskvitalsd answers.\n{counts}"),
+                false => format!("diskvitalsd answers.\n{counts}\n{}", writer.items(&items)),
+            }
+        }
+    };
     Notification {
         schema: SCHEMA.to_owned(),
         // Each test is another message.
@@ -54,10 +76,9 @@ fn test_message(host: &str) -> Notification {
         host: host.to_owned(),
         time: now,
         title: text::title(kind, host, Level::Info, &[]),
-        text: format!(
-            "This is a test of diskvitals-notify on {host}, sent at {time}. Nothing is wrong.\n"
-        ),
+        text: format!("This is a test of diskvitals-notify on {host}, sent at {time}.\n\n{health}"),
         items: Vec::new(),
+        replies_to: Vec::new(),
     }
 }
 

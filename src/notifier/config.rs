@@ -76,6 +76,7 @@ struct Raw {
     repeat: String,
     repeat_max: String,
     quiet_hours: String,
+    quiet_hours_pass: String,
     daily_limit: u32,
     digest: String,
     daemon_silent: String,
@@ -94,6 +95,7 @@ impl Default for Raw {
             repeat: "1d".into(),
             repeat_max: "7d".into(),
             quiet_hours: String::new(),
+            quiet_hours_pass: "first".into(),
             daily_limit: 100,
             digest: "off".into(),
             daemon_silent: "15min".into(),
@@ -142,6 +144,16 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
                     .parse()
                     .map_err(|error| wrong("quiet_hours")(format!("{error}")))?,
             ),
+        },
+        quiet_hours_bad_only: match raw.quiet_hours_pass.as_str() {
+            "first" => false,
+            "bad" => true,
+            other => {
+                return Err(wrong("quiet_hours_pass")(format!(
+                    "`{}` is none: write first (each first raise, and what becomes BAD) or bad (only what is BAD)",
+                    echo(other)
+                )));
+            }
         },
         daily_limit: Some(raw.daily_limit).filter(|limit| *limit > 0),
         digest: raw

@@ -144,10 +144,23 @@ async fn read(client: &Client) -> Result<NodeState, WatchError> {
 pub(crate) async fn ask_once(socket: &Path) -> Result<wire::Node, String> {
     let ask = async {
         let client = Client::connect(socket, CALL_TIMEOUT).await?;
-        client.node().await
+        Ok(client.node().await?)
     };
+    in_time(ask).await
+}
+
+/// One complete answer, for a test message.
+pub(crate) async fn read_once(socket: &Path) -> Result<NodeState, String> {
+    let ask = async {
+        let client = Client::connect(socket, CALL_TIMEOUT).await?;
+        read(&client).await
+    };
+    in_time(ask).await
+}
+
+async fn in_time<T>(ask: impl Future<Output = Result<T, WatchError>>) -> Result<T, String> {
     match timeout(CALL_TIMEOUT, ask).await {
-        Ok(node) => node.map_err(|error| clean(&with_causes(&error))),
+        Ok(answer) => answer.map_err(|error| clean(&with_causes(&error))),
         Err(_) => Err(format!(
             "diskvitalsd does not answer within {} s",
             CALL_TIMEOUT.as_secs()

@@ -115,6 +115,9 @@ pub(crate) struct Item {
     pub acknowledged: Option<Acknowledged>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cleared: Option<Cleared>,
+    /// Of a cleared item: the daemon reports its drive or volume as healthy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub good: bool,
 }
 
 impl Item {
@@ -176,6 +179,27 @@ pub(crate) struct Notification {
     pub title: String,
     pub text: String,
     pub items: Vec<Item>,
+    /// Ids of the messages that raised what this one is about: their thread goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replies_to: Vec<String>,
+}
+
+impl Notification {
+    /// How loudly it calls: a recovery and an acknowledgement need nobody, however bad the problem
+    /// was. `severity` is for filters, which let the recovery through where the raise went.
+    pub(crate) fn urgency(&self) -> Level {
+        let is_open = |item: &&Item| {
+            !matches!(
+                item.transition,
+                Transition::Cleared | Transition::Acknowledged
+            )
+        };
+        let open = self.items.iter().filter(is_open);
+        match self.items.is_empty() {
+            true => self.severity,
+            false => open.map(|item| item.severity).max().unwrap_or(Level::Info),
+        }
+    }
 }
 
 /// An id that depends on what it identifies alone.
@@ -226,7 +250,9 @@ mod tests {
             serde_json::from_str(include_str!("../../docs/notification.schema.json"))
                 .expect("JSON");
         let mut notification = tests_support::sample();
+        notification.replies_to = vec![notification.id.clone()];
         notification.items[0].detail = "raid1".to_owned();
+        notification.items[0].good = true;
         notification.items[0].acknowledged = Some(Acknowledged {
             by: "ops".to_owned(),
             note: "ordered".to_owned(),
@@ -336,6 +362,7 @@ pub(crate) mod tests_support {
             command: "diskvitals explain sda".to_owned(),
             acknowledged: None,
             cleared: None,
+            good: false,
         };
         Notification {
             schema: SCHEMA.to_owned(),
@@ -347,6 +374,7 @@ pub(crate) mod tests_support {
             title: "[BAD] node7: sda (slot 03): SmartFailing".to_owned(),
             text: "text\n".to_owned(),
             items: vec![item],
+            replies_to: Vec::new(),
         }
     }
 }

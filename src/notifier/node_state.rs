@@ -228,8 +228,22 @@ fn observed_cause(cause: &wire::Cause, findings: &BTreeMap<&str, &wire::Finding>
             evidence.push(record);
         }
     }
+    // The worst first, and what a person has taken note of last. A consequence is named if it is
+    // worse than all that the cause has itself.
+    let rank = |finding: &&wire::CauseFinding| {
+        let severity = level(finding.severity());
+        (finding.acknowledged, std::cmp::Reverse(severity))
+    };
+    let mut named: Vec<&wire::CauseFinding> = cause.findings.iter().collect();
+    let worst = cause.consequences.iter().min_by_key(rank);
+    let exceeds = |worst: &&wire::CauseFinding| {
+        let mut own = cause.findings.iter();
+        own.all(|finding| rank(&finding) > rank(worst))
+    };
+    named.extend(worst.filter(exceeds));
+    named.sort_by_key(rank);
     let mut reasons = Vec::new();
-    for finding in &cause.findings {
+    for finding in named {
         let reason = match finding.figure.as_str() {
             "" => clean(&finding.reason),
             figure => clean(&format!("{} ({figure})", finding.reason)),
@@ -263,6 +277,7 @@ fn observed_cause(cause: &wire::Cause, findings: &BTreeMap<&str, &wire::Finding>
             note: clean(&acknowledged.note),
         }),
         cleared: None,
+        good: false,
     };
     let subject = cause.subject.as_ref();
     ObservedCause {
@@ -326,9 +341,13 @@ fn hit(hit: &wire::CauseHit) -> Hit {
 
 fn cleared_finding(finding: &wire::Finding) -> Option<ClearedFinding> {
     let cleared = finding.cleared.as_ref()?;
+    let why = match finding.clears_when.as_str() {
+        condition if condition.is_empty() || condition.starts_with("never") => cleared.why.clone(),
+        condition => format!("{}: {condition}", cleared.why),
+    };
     let cleared = Cleared {
         time: time(cleared.time)?,
-        why: clean(&cleared.why),
+        why: clean(&why),
     };
     let subject = finding.subject.as_ref();
     let name = subject.map_or("", |subject| match subject.name.as_str() {
@@ -361,6 +380,7 @@ fn cleared_finding(finding: &wire::Finding) -> Option<ClearedFinding> {
         command: explain_command(subject.map_or("", |subject| &subject.id)),
         acknowledged: None,
         cleared: Some(cleared.clone()),
+        good: false,
     };
     Some(ClearedFinding {
         item,

@@ -59,7 +59,8 @@ pub enum Command {
     },
 }
 
-/// Send a marked test to one target or to all, and print the server's answer. No daemon is needed.
+/// Send a marked test to one target or to all, with what diskvitalsd reports, and print the server's
+/// answer
 #[derive(Args, Clone, Debug)]
 pub struct TestOptions {
     /// Name of the target [default: all]

@@ -25,6 +25,8 @@ const MAX_ITEMS: usize = 100;
 /// Changes of one window that keep all evidence and hits: a flood must fit into the memory of a small
 /// process.
 const MAX_DETAILED: usize = 1000;
+/// Threads that one message continues.
+const MAX_PARENTS: usize = 20;
 /// Held items that are described. The others are counted.
 const MAX_HELD: usize = 1000;
 /// So many notifications of changes within `BURST_WINDOW` go out at once; then one per `SLOW_WAIT`,
@@ -41,6 +43,8 @@ pub(crate) struct Settings {
     pub repeat: Option<SignedDuration>,
     pub repeat_max: SignedDuration,
     pub quiet_hours: Option<QuietHours>,
+    /// Quiet hours hold back a first raise that is not BAD, too.
+    pub quiet_hours_bad_only: bool,
     pub daily_limit: Option<u32>,
     pub digest: Digest,
     pub daemon_silent: Option<SignedDuration>,
@@ -68,6 +72,8 @@ pub(crate) struct PlannerState {
     day: String,
     sent_today: u32,
     silence: Option<Silence>,
+    /// Since when the daemon had not answered, if that was announced and its return was not yet.
+    back_since: Option<Timestamp>,
     digest_after: Option<Timestamp>,
     #[serde(skip)]
     counts: Option<NodeCounts>,
@@ -82,6 +88,9 @@ struct KnownCause {
     acknowledged: bool,
     /// Its beginning was announced.
     announced: bool,
+    /// The id of the message that announced it.
+    #[serde(default)]
+    thread: Option<String>,
     /// Identifies this occurrence.
     key: String,
     /// Findings: id → (reason and subject, severity).
@@ -99,6 +108,9 @@ struct Change {
     item: Item,
     /// A first raise, or a change to BAD: neither quiet hours nor the daily limit hold it back.
     urgent: bool,
+    /// The message that announced it, if another occurrence may have followed.
+    #[serde(default)]
+    thread: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,28 +138,10 @@ impl PlannerState {
         now: Timestamp,
     ) -> Vec<Notification> {
         self.counts = Some(state.counts.clone());
-        let mut notifications = Vec::new();
         if let Some(silence) = self.silence.take()
             && silence.announced
         {
-            let writer = Writer {
-                zone: &settings.zone,
-                host: &self.host,
-            };
-            let text = format!(
-                "diskvitalsd on {} answers again. It did not answer since {}.\n",
-                self.host,
-                writer.local(silence.since)
-            );
-            let since = silence.since.to_string();
-            notifications.push(self.notification(
-                Kind::DaemonBack,
-                Level::Info,
-                &[&since],
-                Vec::new(),
-                text,
-                now,
-            ));
+            self.back_since = Some(silence.since);
         }
         let changes = self.changes(state, settings, now);
         if !changes.is_empty() && self.window_since.is_none() {
@@ -159,8 +153,7 @@ impl PlannerState {
             }
             self.window.push(change);
         }
-        notifications.extend(self.tick(settings, now));
-        notifications
+        self.tick(settings, now)
     }
 
     /// The daemon does not answer, or not completely.
@@ -171,6 +164,7 @@ impl PlannerState {
         now: Timestamp,
     ) -> Vec<Notification> {
         self.counts = None;
+        self.back_since = None;
         let silence = self.silence.get_or_insert_with(|| Silence {
             since: now,
             why: String::new(),
@@ -187,7 +181,9 @@ impl PlannerState {
             self.day = today;
             self.sent_today = 0;
         }
-        let mut notifications = self.close_window(settings, now);
+        let mut notifications: Vec<Notification> =
+            self.announce_return(settings, now).into_iter().collect();
+        notifications.extend(self.close_window(settings, now));
         notifications.extend(self.release_held(settings, now));
         notifications.extend(self.announce_silence(settings, now));
         notifications.extend(self.remind(settings, now));
@@ -206,7 +202,9 @@ impl PlannerState {
                 .filter(|silence| !silence.announced)
                 .and_then(|silence| Some(silence.since + settings.daemon_silent?)),
             self.digest_after
-                .and_then(|after| settings.digest.next(after, &settings.zone)),
+                .and_then(|after| settings.digest.next(after, &settings.zone))
+                .map(|due| due.max(settings.quiet_until(now).unwrap_or(due))),
+            settings.quiet_until(now),
         ]
         .into_iter()
         .flatten()
@@ -234,9 +232,15 @@ impl PlannerState {
             return Vec::new();
         }
         self.window_since = None;
-        let (sent, held): (Vec<_>, Vec<_>) = std::mem::take(&mut self.window)
+        let is_bad_only = settings.quiet_hours_bad_only && settings.quiet_until(now).is_some();
+        let passes =
+            |change: &Change| change.urgent && (!is_bad_only || change.item.severity == Level::Bad);
+        let (mut sent, held): (Vec<_>, Vec<_>) = std::mem::take(&mut self.window)
             .into_iter()
-            .partition(|change| change.urgent || !self.is_quiet(settings, now));
+            .partition(|change| passes(change) || !self.is_quiet(settings, now));
+        for change in &mut sent {
+            self.replace_held(change);
+        }
         for change in held {
             match self.held.len() < MAX_HELD {
                 true => self.held.push(change),
@@ -250,9 +254,25 @@ impl PlannerState {
         notifications
     }
 
+    /// What is sent now supersedes the beginning of the same cause that was held back.
+    fn replace_held(&mut self, change: &mut Change) {
+        if change.item.transition != Transition::Worse {
+            return;
+        }
+        let is_superseded = |held: &Change| {
+            held.item.cause == change.item.cause
+                && matches!(held.item.transition, Transition::Raised | Transition::Worse)
+        };
+        let mut held = self.held.iter().filter(|held| is_superseded(held));
+        let was_raised = held.any(|held| held.item.transition == Transition::Raised);
+        self.held.retain(|held| !is_superseded(held));
+        if was_raised {
+            change.item.transition = Transition::Raised;
+        }
+    }
+
     fn is_quiet(&self, settings: &Settings, now: Timestamp) -> bool {
-        let hours = settings.quiet_hours.as_ref();
-        hours.is_some_and(|hours| hours.contain(now, &settings.zone))
+        settings.quiet_until(now).is_some()
             || settings
                 .daily_limit
                 .is_some_and(|limit| self.sent_today >= limit)
@@ -304,16 +324,31 @@ impl PlannerState {
                 host: &self.host,
             };
             let text = writer.items(&items);
-            notifications.push(self.notification(
-                kind,
-                level.unwrap_or(Level::Info),
-                &keys,
-                items,
-                text,
-                now,
-            ));
+            let mut notification =
+                self.notification(kind, level.unwrap_or(Level::Info), &keys, items, text, now);
+            notification.replies_to = self.continue_threads(group, &notification.id);
+            notifications.push(notification);
         }
         notifications
+    }
+
+    /// The messages that announced the causes of these changes. A first raise begins a thread.
+    fn continue_threads(&mut self, changes: &[Change], id: &str) -> Vec<String> {
+        let mut parents = Vec::new();
+        for change in changes {
+            let thread = match (&change.thread, self.known.get_mut(&change.item.cause)) {
+                (Some(thread), _) => thread.clone(),
+                // This occurrence, not an earlier one.
+                (None, Some(known)) if change.key.starts_with(&known.key) => {
+                    known.thread.get_or_insert_with(|| id.to_owned()).clone()
+                }
+                _ => continue,
+            };
+            if thread != id && !parents.contains(&thread) && parents.len() < MAX_PARENTS {
+                parents.push(thread);
+            }
+        }
+        parents
     }
 
     fn notification(
@@ -326,13 +361,9 @@ impl PlannerState {
         now: Timestamp,
     ) -> Notification {
         self.sent_today = self.sent_today.saturating_add(1);
-        let kind_name = format!("{kind:?}");
-        let parts = [self.host.as_str(), &kind_name]
-            .into_iter()
-            .chain(keys.iter().copied());
         Notification {
             schema: SCHEMA.to_owned(),
-            id: stable_id(parts),
+            id: self.id(kind, keys),
             kind,
             severity,
             host: self.host.clone(),
@@ -340,7 +371,44 @@ impl PlannerState {
             title: text::title(kind, &self.host, severity, &items),
             text,
             items,
+            replies_to: Vec::new(),
         }
+    }
+
+    fn announce_return(&mut self, settings: &Settings, now: Timestamp) -> Option<Notification> {
+        if settings.quiet_hours_bad_only && settings.quiet_until(now).is_some() {
+            return None;
+        }
+        let since = self.back_since.take()?;
+        let writer = Writer {
+            zone: &settings.zone,
+            host: &self.host,
+        };
+        let text = format!(
+            "diskvitalsd on {} answers again. It did not answer since {}.\n",
+            self.host,
+            writer.local(since)
+        );
+        let since = since.to_string();
+        let silent = self.id(Kind::DaemonSilent, &[&since]);
+        let mut back = self.notification(
+            Kind::DaemonBack,
+            Level::Info,
+            &[&since],
+            Vec::new(),
+            text,
+            now,
+        );
+        back.replies_to = vec![silent];
+        Some(back)
+    }
+
+    fn id(&self, kind: Kind, keys: &[&str]) -> String {
+        let kind_name = format!("{kind:?}");
+        let parts = [self.host.as_str(), &kind_name]
+            .into_iter()
+            .chain(keys.iter().copied());
+        stable_id(parts)
     }
 
     fn announce_silence(&mut self, settings: &Settings, now: Timestamp) -> Option<Notification> {
@@ -394,6 +462,7 @@ impl PlannerState {
                     ..cause.item.clone()
                 },
                 urgent: false,
+                thread: None,
             });
         }
         self.grouped(Kind::Reminder, due, settings, now)
@@ -405,6 +474,10 @@ impl PlannerState {
         // After a start, the daemon has a minute to answer.
         let unsure = self.counts.is_none() && self.silence.is_none();
         if due > now || (unsure && now.duration_since(due) < SLOW_WAIT) {
+            return None;
+        }
+        // It comes at the end of the quiet hours.
+        if settings.quiet_until(now).is_some() {
             return None;
         }
         // However many were missed: one.
@@ -447,6 +520,11 @@ impl PlannerState {
 }
 
 impl Settings {
+    /// The end of the quiet hours, if it is one of them.
+    fn quiet_until(&self, now: Timestamp) -> Option<Timestamp> {
+        self.quiet_hours?.end(now, &self.zone)
+    }
+
     /// The wait before reminder number `count`, from 0.
     fn reminder_wait(&self, count: u32) -> Option<SignedDuration> {
         let factor = 1_i32.checked_shl(count.min(30)).unwrap_or(i32::MAX);

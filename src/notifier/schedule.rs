@@ -53,6 +53,13 @@ impl FromStr for QuietHours {
 }
 
 impl QuietHours {
+    /// When they end, if they contain `now`.
+    pub(crate) fn end(&self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        self.contain(now, zone)
+            .then(|| Digest::Daily(self.until).next(now, zone))
+            .flatten()
+    }
+
     pub(crate) fn contain(&self, now: Timestamp, zone: &TimeZone) -> bool {
         let time = zone.to_datetime(now).time();
         match self.from < self.until {
@@ -153,6 +160,12 @@ mod tests {
         ] {
             assert_eq!(night.contain(at(time), &berlin()), quiet, "{time}");
         }
+        let end = |time: &str| night.end(at(time), &berlin()).map(|end| end.to_string());
+        assert_eq!(
+            end("2026-11-24T21:00:00Z").as_deref(),
+            Some("2026-11-25T06:00:00Z")
+        );
+        assert_eq!(end("2026-11-25T06:00:00Z"), None);
         let noon: QuietHours = "12:00-13:00".parse().expect("hours");
         assert!(noon.contain(at("2026-11-24T11:30:00Z"), &berlin()));
         for wrong in [

@@ -17,44 +17,53 @@ const MAX_EVIDENCE: usize = 5;
 const MAX_HITS: usize = 20;
 const MAX_TITLE_NAMES: usize = 3;
 
-/// `[BAD] node7: sda (slot 03): SmartFailing, PendingSectors (24)`.
+/// `[BAD] node7: sda (slot 03): SmartFailing and 1 more`. Of several items the worst that is not over,
+/// and the names of the others.
 pub(crate) fn title(kind: Kind, host: &str, severity: Level, items: &[Item]) -> String {
-    let over = |item: &Item| item.transition == Transition::Cleared;
-    let mark = match kind {
-        Kind::Test => "test",
-        Kind::Digest => "digest",
-        Kind::Reminder | Kind::Summary | Kind::Changes if items.iter().all(over) => "cleared",
+    let is_over = |item: &&Item| item.transition == Transition::Cleared;
+    let open = items.iter().filter(|item| !is_over(item));
+    let worst = open.rev().max_by_key(|item| item.severity);
+    let mark = match (kind, worst) {
+        (Kind::Test, _) => "test",
+        (Kind::Digest, _) => "digest",
+        (_, Some(worst)) => worst.severity.word(),
+        (_, None) if !items.is_empty() => "cleared",
         _ => severity.word(),
     };
-    let what = match (kind, items) {
+    let what = match (kind, worst.or(items.first())) {
         (Kind::Test, _) => "this is a test of diskvitals-notify".to_owned(),
         (Kind::DaemonSilent, _) => "diskvitalsd does not answer: no health is known".to_owned(),
         (Kind::DaemonBack, _) => "diskvitalsd answers again".to_owned(),
-        (_, [item]) => one(item),
-        (_, items) => {
-            let mut names: Vec<&str> = items.iter().map(|item| item.name.as_str()).collect();
-            let mut known = std::collections::BTreeSet::new();
-            names.retain(|name| known.insert(*name));
-            let shown = names.len().min(MAX_TITLE_NAMES);
-            let more = match names.len() - shown {
-                0 => String::new(),
-                more => format!(", +{more} more"),
+        (_, None) => String::new(),
+        (_, Some(first)) => {
+            let held = match kind {
+                Kind::Summary => "held back: ",
+                _ => "",
             };
-            format!(
-                "{} {}: {}{more}",
-                items.len(),
-                match kind {
-                    Kind::Reminder => "problems are still there",
-                    Kind::Summary => "changes were held back",
-                    _ => "changes",
-                },
-                names[..shown].join(", ")
-            )
+            format!("{held}{}{}", one(first), others(first, items))
         }
     };
     format!("[{mark}] {host}: {what}")
 }
 
+/// `; and 2 more: sdb, sdc`.
+fn others(first: &Item, items: &[Item]) -> String {
+    let mut known = std::collections::BTreeSet::from([first.name.as_str()]);
+    let names = items.iter().map(|item| item.name.as_str());
+    let names: Vec<&str> = names.filter(|name| known.insert(name)).collect();
+    let shown = names.iter().take(MAX_TITLE_NAMES);
+    let shown = shown.copied().collect::<Vec<_>>().join(", ");
+    match (items.len() - 1, names.is_empty()) {
+        (0, _) => String::new(),
+        (more, true) => format!("; and {more} more"),
+        (more, false) if names.len() > MAX_TITLE_NAMES => {
+            format!("; and {more} more: {shown} …")
+        }
+        (more, false) => format!("; and {more} more: {shown}"),
+    }
+}
+
+/// `sda (slot 03) worse: SmartFailing and 1 more`.
 fn one(item: &Item) -> String {
     let slot = match slot_name(&item.slot) {
         "" => String::new(),
@@ -62,13 +71,19 @@ fn one(item: &Item) -> String {
     };
     let transition = match item.transition {
         Transition::Raised => String::new(),
+        Transition::Cleared if item.good => " is good again".to_owned(),
         other => format!(" {other}"),
     };
-    let reasons = match item.reasons.is_empty() {
-        true => String::new(),
-        false => format!(": {}", item.reasons.join(", ")),
+    let reasons = match item.reasons.as_slice() {
+        [] => String::new(),
+        [reason] => format!(": {reason}"),
+        [reason, more @ ..] => format!(": {reason} and {} more", more.len()),
     };
-    format!("{}{slot}{transition}{reasons}", item.name)
+    let over = match item.transition {
+        Transition::Cleared if item.good && !item.reasons.is_empty() => " cleared",
+        _ => "",
+    };
+    format!("{}{slot}{transition}{reasons}{over}", item.name)
 }
 
 pub(crate) struct Writer<'a> {
@@ -108,15 +123,15 @@ impl Writer<'_> {
             slot => format!("  slot {slot}"),
         };
         let gap = if about.is_empty() { "" } else { "  " };
+        let severity = item.severity.word();
+        let state = match (item.transition, item.good) {
+            (Transition::Cleared, true) => format!("good again, was {severity}"),
+            (Transition::Cleared, false) => format!("cleared, was {severity}"),
+            (transition, _) => format!("{severity}, {transition}"),
+        };
         line(
             text,
-            format_args!(
-                "{}{slot}{gap}{}: {}, {}",
-                item.name,
-                about.join("  "),
-                item.severity.word(),
-                item.transition
-            ),
+            format_args!("{}{slot}{gap}{}: {state}", item.name, about.join("  ")),
         );
         line(text, format_args!("  host      {}", self.host));
         let mut field = |name: &str, value: &str| {
@@ -124,7 +139,13 @@ impl Writer<'_> {
                 line(text, format_args!("  {name:<9} {value}"));
             }
         };
-        field("problem", &self.local_times(&item.message));
+        let (now, problem) = match &item.cleared {
+            Some(_) if item.good => ("no finding is left", "was"),
+            Some(cleared) => (cleared.why.as_str(), "was"),
+            None => ("", "problem"),
+        };
+        field("now", &self.local_times(now));
+        field(problem, &self.local_times(&item.message));
         field("reasons", &item.reasons.join(", "));
         if let Some(since) = item.since {
             field("since", &self.local(since));

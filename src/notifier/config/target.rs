@@ -217,24 +217,34 @@ impl RawTarget {
         })?;
         let tls = match self.tls.as_deref() {
             Some("none") => Tls::None,
+            Some("insecure") => Tls::Insecure,
             Some("starttls") => Tls::Starttls,
             Some("tls") => Tls::Implicit,
             Some(other) => {
-                let problem = format!("`{}` is none: write starttls, tls or none", echo(other));
+                let problem = format!(
+                    "`{}` is none: write starttls, tls, none or insecure",
+                    echo(other)
+                );
                 return Err(wrong("tls")(problem));
             }
             None => return Err(TargetError::Missing { key: "tls", kind }),
         };
         let default_port = match tls {
-            Tls::None => 25,
+            Tls::None | Tls::Insecure => 25,
             Tls::Starttls => 587,
             Tls::Implicit => 465,
         };
         let (host, port) = host_and_port(&server, default_port).map_err(wrong("server"))?;
         if tls == Tls::None && !is_loopback(&host) {
             return Err(wrong("tls")(format!(
-                "none sends mail in clear text, which is allowed to this host only (localhost, 127.0.0.1, [::1]), not to {host}: write starttls or tls"
+                "none sends mail in clear text, which is allowed to this host only (localhost, 127.0.0.1, [::1]), not to {host}: write starttls or tls; insecure if {host} is a relay without TLS in a network that you trust"
             )));
+        }
+        if tls == Tls::Insecure && (self.username.is_some() || self.password_file.is_some()) {
+            return Err(wrong("tls")(
+                "insecure sends mail in clear text, and no password goes with it: leave username and password_file out, or write starttls or tls"
+                    .to_owned(),
+            ));
         }
         let credentials = match (self.username.take(), self.password_file.take()) {
             (Some(name), Some(file)) => Some((name, SecretFile::new(file, folder))),

@@ -52,7 +52,7 @@ fn what_cannot_work_is_refused_with_the_targets_name_and_the_key() {
         ),
         (
             ("tls = \"none\"", "tls = \"maybe\""),
-            "target \"mail\": tls: `maybe` is none: write starttls, tls or none",
+            "target \"mail\": tls: `maybe` is none: write starttls, tls, none or insecure",
         ),
         (
             ("type = \"smtp\"", "type = \"pager\""),
@@ -86,6 +86,10 @@ fn what_cannot_work_is_refused_with_the_targets_name_and_the_key() {
         (
             ("[[target]]", "quiet_hours = \"night\"\n[[target]]"),
             "quiet_hours: `night` is no span",
+        ),
+        (
+            ("[[target]]", "quiet_hours_pass = \"all\"\n[[target]]"),
+            "quiet_hours_pass: `all` is none: write first",
         ),
         (
             ("[[target]]", "repeat = \"2w\"\n[[target]]"),

@@ -15,6 +15,7 @@ fn settings() -> Settings {
         repeat: None,
         repeat_max: SignedDuration::from_hours(24 * 7),
         quiet_hours: None,
+        quiet_hours_bad_only: false,
         daily_limit: None,
         digest: Digest::Off,
         daemon_silent: Some(SignedDuration::from_mins(15)),
@@ -184,7 +185,10 @@ fn each_transition_of_a_cause_is_one_message() {
     let over = with_cleared(state(Vec::new()), &bad);
     let made = run.observe(&over, 60);
     assert_eq!(lines(&made), ["Changes BAD: cleared sda"]);
-    assert_eq!(made[0].title, "[cleared] node7: sda (slot 03) cleared: a");
+    assert_eq!(
+        made[0].title,
+        "[cleared] node7: sda (slot 03) is good again: a cleared"
+    );
     assert_eq!(lines(&run.observe(&over, 70)), [""; 0]);
 }
 
@@ -199,7 +203,10 @@ fn changes_within_the_window_are_one_message_worst_first() {
     ]);
     let made = run.observe(&both, 11);
     assert_eq!(lines(&made), ["Changes BAD: raised sda, raised sdb"]);
-    assert_eq!(made[0].title, "[BAD] node7: 2 changes: sda, sdb");
+    assert_eq!(
+        made[0].title,
+        "[BAD] node7: sda (slot 03): a; and 1 more: sdb"
+    );
 }
 
 #[test]
@@ -353,6 +360,104 @@ fn quiet_hours_and_the_limit_hold_back_neither_a_first_raise_nor_a_worsening_to_
 }
 
 #[test]
+fn with_bad_only_quiet_hours_hold_all_that_is_not_bad_until_their_end() {
+    let mut run = Run::calm(Settings {
+        quiet_hours: Some("12:00-13:00".parse().expect("hours")),
+        quiet_hours_bad_only: true,
+        digest: "daily 12:30".parse().expect("a schedule"),
+        ..settings()
+    });
+    let suspect = |name: &str| cause(name, Level::Suspect, &["a"]);
+    assert_eq!(
+        lines(&run.observe(&state(vec![suspect("sda"), suspect("sdb")]), 10)),
+        [""; 0]
+    );
+    // What becomes BAD is announced, and its beginning is not told again afterwards.
+    let both = state(vec![cause("sda", Level::Bad, &["a"]), suspect("sdb")]);
+    assert_eq!(lines(&run.observe(&both, 60)), ["Changes BAD: raised sda"]);
+    assert_eq!(lines(&run.tick(3599)), [""; 0], "no digest in quiet hours");
+    let end = run.state.next_due(&run.settings, at(3599));
+    assert_eq!(end, at(3600));
+    assert_eq!(
+        lines(&run.tick(3600)),
+        [
+            "Summary SUSPECT: raised sdb",
+            "Digest good: still there sda, still there sdb"
+        ]
+    );
+    assert_eq!(lines(&run.tick(3700)), [""; 0]);
+}
+
+#[test]
+fn a_recovery_continues_the_thread_of_its_raise_and_calls_nobody() {
+    let mut run = Run::calm(settings());
+    let bad = cause("sda", Level::Bad, &["a", "b"]);
+    let raised = run.observe(&state(vec![bad.clone()]), 10).remove(0);
+    assert_eq!(raised.title, "[BAD] node7: sda (slot 03): a and 1 more");
+    assert_eq!((raised.urgency(), raised.replies_to.len()), (Level::Bad, 0));
+    run.restart();
+    let noted = run
+        .observe(&state(vec![acknowledged(bad.clone())]), 20)
+        .remove(0);
+    let over = run
+        .observe(&with_cleared(state(Vec::new()), &bad), 60)
+        .remove(0);
+    assert_eq!(
+        over.title,
+        "[cleared] node7: sda (slot 03) is good again: a and 1 more cleared"
+    );
+    let first = over.text.lines().next().expect("a line");
+    assert!(
+        first.starts_with("sda") && first.ends_with("good again, was BAD"),
+        "{first}"
+    );
+    for message in [noted, over] {
+        assert_eq!(message.urgency(), Level::Info);
+        assert_eq!(message.severity, Level::Bad, "filters let it through");
+        assert_eq!(message.replies_to, [raised.id.clone()]);
+    }
+    // Its return is another thread; together with it, the end of the former one continues that.
+    let again = cause("sda", Level::Suspect, &["c"]);
+    let returned = run.observe(&state(vec![again.clone()]), 100).remove(0);
+    assert_eq!(returned.replies_to, [""; 0]);
+    let last = cause("sda", Level::Bad, &["d"]);
+    let made = run
+        .observe(&with_cleared(state(vec![last]), &again), 200)
+        .remove(0);
+    assert_eq!(made.title, "[BAD] node7: sda (slot 03): d; and 1 more");
+    assert_eq!(made.replies_to, [returned.id]);
+}
+
+#[test]
+fn a_drive_that_is_not_known_to_be_good_is_not_called_good() {
+    let mut run = Run::calm(settings());
+    let bad = cause("sda", Level::Bad, &["a"]);
+    run.observe(&state(vec![bad.clone()]), 10);
+    let mut unknown = with_cleared(state(Vec::new()), &bad);
+    unknown.good.remove("sda");
+    let made = run.observe(&unknown, 60).remove(0);
+    assert_eq!(made.title, "[cleared] node7: sda (slot 03) cleared: a");
+    assert!(!made.text.contains("good"), "{}", made.text);
+    assert!(
+        made.text.contains("  now       the drive reports none"),
+        "{}",
+        made.text
+    );
+}
+
+#[test]
+fn a_finding_that_goes_from_the_mount_to_its_device_is_no_change() {
+    let mut run = Run::calm(settings());
+    let mounted = cause("fs", Level::Bad, &["FilesystemCorrupted"]);
+    run.observe(&state(vec![mounted.clone()]), 10);
+    let mut unmounted = mounted.clone();
+    unmounted.item.name = "sdb1".to_owned();
+    unmounted.findings[0].key = "FilesystemCorrupted sdb1".to_owned();
+    assert_eq!(lines(&run.observe(&state(vec![unmounted]), 20)), [""; 0]);
+    assert_eq!(lines(&run.observe(&state(vec![mounted]), 30)), [""; 0]);
+}
+
+#[test]
 fn reminders_come_at_growing_intervals_until_somebody_takes_note() {
     let mut run = Run::calm(Settings {
         repeat: Some(SignedDuration::from_hours(1)),
@@ -397,10 +502,9 @@ fn a_daemon_that_does_not_answer_is_announced_once_and_its_return_too() {
     );
     run.restart();
     assert_eq!(silent(&mut run, 20 * 60), []);
-    assert_eq!(
-        lines(&run.observe(&state(Vec::new()), 30 * 60)),
-        ["DaemonBack info: "]
-    );
+    let back = run.observe(&state(Vec::new()), 30 * 60);
+    assert_eq!(lines(&back), ["DaemonBack info: "]);
+    assert_eq!(back[0].replies_to, [made[0].id.clone()]);
     // A short absence is no news.
     assert_eq!(silent(&mut run, 31 * 60), []);
     assert_eq!(lines(&run.observe(&state(Vec::new()), 32 * 60)), [""; 0]);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::notifier::message::{Cleared, Item, Level, Transition};
-use crate::notifier::node_state::{NodeState, ObservedCause};
+use crate::notifier::node_state::{NodeState, ObservedCause, ObservedFinding};
 use crate::notifier::planner::{Change, KnownCause, PlannerState, Settings};
 
 /// How long a cause that is over is remembered: a return within this time is no first raise.
@@ -112,15 +112,18 @@ impl PlannerState {
             known.over_since = Some(now);
             known.reminder_at = None;
             if known.announced {
+                let good = state.good.contains(&known.subject);
                 changes.push(Change {
                     key: format!("{} cleared", known.key),
                     item: Item {
                         transition: Transition::Cleared,
                         time: cleared.time,
                         cleared: Some(cleared),
+                        good,
                         ..known.item.clone()
                     },
                     urgent: false,
+                    thread: known.thread.clone(),
                 });
             }
         }
@@ -150,6 +153,7 @@ impl PlannerState {
                 key: format!("{id} unobserved"),
                 item: finding.item.clone(),
                 urgent: finding.item.severity == Level::Bad,
+                thread: None,
             });
         }
     }
@@ -210,6 +214,7 @@ impl PlannerState {
                     Transition::Worse => bad,
                     _ => false,
                 },
+                thread: None,
             });
         }
         let mut findings = before
@@ -232,6 +237,7 @@ impl PlannerState {
             counted: cause.counted,
             acknowledged: cause.acknowledged,
             announced: was_announced || starts,
+            thread: before.and_then(|known| known.thread.clone()),
             key,
             findings,
             missing_since: None,
@@ -264,14 +270,17 @@ impl PlannerState {
 
 /// A higher severity, or a finding that is BAD and new.
 fn is_worse(known: &KnownCause, cause: &ObservedCause) -> bool {
-    let is_new = |key: &str| {
-        !known
-            .findings
-            .values()
-            .any(|(known, severity)| known == key && *severity == Level::Bad)
+    let was_bad = |(key, severity): &(String, Level), finding: &ObservedFinding| {
+        *key == finding.key && *severity == Level::Bad
+    };
+    // A finding keeps its id when its filesystem is mounted or unmounted: then its subject is another.
+    let is_new = |finding: &ObservedFinding| {
+        let same = known.findings.get(&finding.id);
+        same.is_none_or(|(_, severity)| *severity < Level::Bad)
+            && !known.findings.values().any(|it| was_bad(it, finding))
     };
     cause.item.severity > known.item.severity
         || cause.findings.iter().any(|finding| {
-            finding.severity == Level::Bad && !finding.acknowledged && is_new(&finding.key)
+            finding.severity == Level::Bad && !finding.acknowledged && is_new(finding)
         })
 }

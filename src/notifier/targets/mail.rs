@@ -43,14 +43,14 @@ pub(crate) fn message(
     from: &Mailbox,
     to: &[Mailbox],
 ) -> Result<Message, DeliveryError> {
-    let id = format!("<{}@{}>", notification.id, from.email.domain());
-    let importance = match notification.severity {
+    let message_id = |id: &str| format!("<{id}@{}>", from.email.domain());
+    let importance = match notification.urgency() {
         Level::Bad => "high",
         _ => "normal",
     };
     let mut builder = Message::builder()
         .from(from.clone())
-        .message_id(Some(id))
+        .message_id(Some(message_id(&notification.id)))
         .date(SystemTime::from(notification.time))
         .subject(notification.title.clone())
         .header(AutoSubmitted("auto-generated".to_owned()))
@@ -60,6 +60,16 @@ pub(crate) fn message(
         .header(ContentType::TEXT_PLAIN);
     for to in to {
         builder = builder.to(to.clone());
+    }
+    // RFC 5322, 3.6.4: the parents, and all that came before in their threads, which is the same here.
+    let parents: Vec<String> = notification
+        .replies_to
+        .iter()
+        .map(|id| message_id(id))
+        .collect();
+    if !parents.is_empty() {
+        let parents = parents.join(" ");
+        builder = builder.in_reply_to(parents.clone()).references(parents);
     }
     let text = format!(
         "{}\n\n-- \ndiskvitals-notify on {}, message {}\n",

@@ -1,4 +1,5 @@
-//! Mail over SMTP: STARTTLS, TLS from the first byte, or clear text to this host.
+//! Mail over SMTP: STARTTLS, TLS from the first byte, or clear text: to this host, or to a relay that
+//! the configuration calls insecure.
 //!
 //! Each mail has a connection of its own. The server's answer to the end of DATA decides; what
 //! becomes of the connection afterwards does not.
@@ -21,8 +22,10 @@ use crate::notifier::targets::{DeliveryError, mail, tls};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tls {
-    /// To this host only.
+    /// Clear text, to this host only.
     None,
+    /// Clear text to any host, and never with a password.
+    Insecure,
     Starttls,
     Implicit,
 }
@@ -79,10 +82,10 @@ impl SmtpTarget {
                 "{}:{} accepts connections{}",
                 self.host,
                 self.port,
-                if self.credentials.is_some() {
-                    " and the login"
-                } else {
-                    ""
+                match (self.tls, &self.credentials) {
+                    (Tls::Insecure, _) => "; mail goes there in clear text",
+                    (_, Some(_)) => " and the login",
+                    (_, None) => "",
                 }
             )),
             false => Err(DeliveryError::unavailable(format!(
@@ -95,7 +98,7 @@ impl SmtpTarget {
     async fn connect(&self, timeout: Duration) -> Result<AsyncSmtpConnection, DeliveryError> {
         let hello = ClientId::Domain(self.hello_name());
         let tls = match self.tls {
-            Tls::None => None,
+            Tls::None | Tls::Insecure => None,
             Tls::Starttls | Tls::Implicit => Some(self.tls_parameters().await?),
         };
         let (implicit, starttls) = match self.tls {
@@ -122,7 +125,9 @@ impl SmtpTarget {
                 DeliveryError::unavailable(self.describe("fails at STARTTLS", &error))
             })?;
         }
-        if let Some((name, file)) = &self.credentials {
+        // The configuration refuses credentials for an insecure relay as well.
+        let credentials = self.credentials.as_ref();
+        if let Some((name, file)) = credentials.filter(|_| self.tls != Tls::Insecure) {
             let secret = file.read().await;
             let secret = secret.map_err(|error| DeliveryError::unavailable(with_causes(&error)))?;
             let credentials = Credentials::new(name.clone(), secret.expose().to_owned());

@@ -113,7 +113,7 @@ fn request(
                 "title": cut(title, 250),
                 // Longer messages become attachments (docs.ntfy.sh, Limitations).
                 "message": cut(text, 3000),
-                "priority": match notification.severity { Level::Bad => 5, Level::Suspect | Level::Unknown => 4, _ => 3 },
+                "priority": match notification.urgency() { Level::Bad => 5, Level::Suspect | Level::Unknown => 4, _ => 3 },
             });
             (url.with_path(&format!("{base}/"))?, body)
         }
@@ -126,7 +126,7 @@ fn request(
             let body = json!({
                 "title": title,
                 "message": text,
-                "priority": match notification.severity { Level::Bad => 8, Level::Suspect | Level::Unknown => 5, _ => 2 },
+                "priority": match notification.urgency() { Level::Bad => 8, Level::Suspect | Level::Unknown => 5, _ => 2 },
                 "extras": {"client::display": {"contentType": "text/plain"}},
             });
             (url.with_path(&path)?, body)

@@ -123,6 +123,25 @@ fn a_failing_drive_is_one_mail_and_one_request_within_ten_seconds_and_its_end_is
         .filter(|item| item["transition"] == "raised")
         .collect();
     assert_eq!(raised.len(), 1, "{raised:#?}");
+    // The recovery is in the thread of the raise, and of normal importance.
+    let over = scene.until("the mail of the end", || {
+        let mails = mail.accepted().into_iter();
+        mails
+            .filter(|mail| header(mail, "Subject").starts_with("[cleared]"))
+            .last()
+    });
+    assert_eq!(header(&text, "Importance"), "high");
+    assert_eq!(header(&over, "Importance"), "normal");
+    assert_eq!(header(&over, "In-Reply-To"), header(&text, "Message-ID"));
+    assert_eq!(header(&over, "References"), header(&text, "Message-ID"));
+    // A test message says what the daemon reports.
+    let socket = socket(&host);
+    let socket = socket.to_str().expect("a path");
+    let (said_by, status) = super::said(&scene.output(&["--socket", socket, "test", "mail"]));
+    assert_eq!(status, Some(0), "{said_by}");
+    let test = mail.accepted().pop().expect("a mail");
+    assert!(mail_text(&test).contains("diskvitalsd answers."), "{test}");
+    assert!(mail_text(&test).contains("drives"), "{test}");
     assert_eq!(agent.end(Signal::SIGTERM).code(), Some(0));
 }
 
