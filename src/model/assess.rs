@@ -36,6 +36,7 @@ use crate::model::assess::text::Level;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Evidence, Judgement, Severity, Status, Subject, Verdict, WitnessKind};
 use crate::model::ids::DriveId;
+use crate::model::kernel_log::event::Class;
 use crate::model::policy::Policy;
 use crate::model::reason::Reason;
 use crate::model::source_update::Source;
@@ -353,48 +354,42 @@ impl Evaluator<'_> {
 
     /// Devices that carry no volume: their errors in the kernel log, and their checks.
     fn evaluate_unclaimed_devices(&mut self) {
-        let facts = self.facts;
-        let unmounted = facts.unmounted_corruption();
-        let corruption = |evaluator: &Self, name: &String| {
-            let tally = unmounted.get(name);
-            let kernel = tally
-                .and_then(|tally| filesystem::unmounted_corruption(evaluator.context, name, tally));
-            merge(kernel, evaluator.corruption_from_checks(name))
-        };
-        for subject in self.facts.kernel.errors.keys() {
-            let Subject::Device(name) = subject else {
-                continue;
-            };
+        let unmounted = self.facts.unmounted_errors();
+        let mut names: BTreeSet<&String> = unmounted.keys().collect();
+        let checks = self.facts.checks.all().values();
+        names.extend(checks.map(|check| &check.target.device));
+        // Those that have findings may have been mounted or formatted since.
+        let subjects = self.facts.kernel.errors.keys();
+        let subjects = subjects.chain(self.active.keys().map(|(subject, _)| subject));
+        names.extend(subjects.filter_map(|subject| match subject {
+            Subject::Device(name) => Some(name),
+            Subject::Drive(_) | Subject::Volume(_) => None,
+        }));
+        for name in names {
             if self.facts.device(name).is_none() {
                 continue;
             }
-            for (reason, verdict) in filesystem::device(self.context, name) {
-                let verdict = if reason == Reason::FilesystemCorrupted {
-                    merge(verdict, corruption(self, name))
-                } else {
-                    verdict
-                };
-                self.push(subject, reason, verdict);
-            }
-        }
-        let checks = self.facts.checks.all().values();
-        let mut names: BTreeSet<&String> = checks.map(|check| &check.target.device).collect();
-        names.extend(unmounted.keys());
-        // Those that were evaluated before, and may have been mounted or formatted since.
-        names.extend(self.active.keys().filter_map(|(subject, reason)| {
-            let Subject::Device(name) = subject else {
-                return None;
-            };
-            (*reason == Reason::FilesystemCorrupted).then_some(name)
-        }));
-        for name in names {
             let subject = Subject::Device(name.clone());
-            if self.facts.kernel.errors.contains_key(&subject) || self.facts.device(name).is_none()
-            {
-                continue;
+            let mut verdicts = BTreeMap::from(filesystem::device(self.context, name));
+            let mut add = |reason: Reason, verdict: Option<Verdict>| {
+                let known = verdicts.remove(&reason).flatten();
+                verdicts.insert(reason, merge(known, verdict));
+            };
+            if let Some(history) = unmounted.get(name) {
+                let errors = filesystem::unmounted_errors(self.context, name, history);
+                errors.into_iter().for_each(|(reason, it)| add(reason, it));
+                if let Some(tally) = history.get(Class::FsCorruption) {
+                    let kernel = filesystem::unmounted_corruption(self.context, name, tally);
+                    add(Reason::FilesystemCorrupted, kernel);
+                }
             }
-            let verdict = corruption(self, name);
-            self.push(&subject, Reason::FilesystemCorrupted, verdict);
+            add(
+                Reason::FilesystemCorrupted,
+                self.corruption_from_checks(name),
+            );
+            for (reason, verdict) in verdicts {
+                self.push(&subject, reason, verdict);
+            }
         }
     }
 

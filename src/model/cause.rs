@@ -20,16 +20,13 @@ use jiff::Timestamp;
 use crate::model::advice::{self, Action};
 use crate::model::assess::shares_controller;
 use crate::model::block::{BtrfsFs, LayerState};
-use crate::model::facts::LayerFacts;
+use crate::model::facts::Facts;
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::ids::{CauseId, DriveId, FindingId, VolumeId};
 use crate::model::label;
 use crate::model::reason::Reason;
 use crate::model::snapshot::{Drive, Snapshot, Volume};
 use crate::model::source_update::Source;
-
-/// States of md and dm devices by kernel name.
-pub(crate) type Layers = BTreeMap<String, LayerFacts>;
 
 /// Ordered: among equally severe causes, what is below comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,6 +165,8 @@ enum Origin {
     Btrfs(String),
     Pool(String),
     Device(String),
+    /// By UUID: mounted or not.
+    Filesystem(String),
     Volume(VolumeId),
     Source(Source),
 }
@@ -181,7 +180,7 @@ struct Group<'a> {
 /// All causes of the snapshot's active findings.
 pub(crate) fn group(
     snapshot: &Snapshot,
-    layers: &Layers,
+    facts: &Facts,
     now: Timestamp,
 ) -> BTreeMap<CauseId, Cause> {
     if snapshot.findings.is_empty() {
@@ -189,7 +188,7 @@ pub(crate) fn group(
     }
     let grouping = Grouping {
         snapshot,
-        layers,
+        facts,
         now,
     };
     let mut groups: BTreeMap<Origin, Group> = BTreeMap::new();
@@ -212,7 +211,7 @@ pub(crate) fn group(
 
 struct Grouping<'a> {
     snapshot: &'a Snapshot,
-    layers: &'a Layers,
+    facts: &'a Facts,
     now: Timestamp,
 }
 
@@ -221,7 +220,11 @@ impl<'a> Grouping<'a> {
     fn origins(&self, finding: &Finding) -> (Vec<Origin>, bool) {
         let id = match &finding.subject {
             Subject::Drive(id) => return (vec![Origin::Drive(id.clone())], false),
-            Subject::Device(name) => return (vec![self.device_origin(name)], false),
+            Subject::Device(name) => {
+                let filesystem = self.filesystem_of_device(name, finding.reason);
+                let origin = filesystem.unwrap_or_else(|| self.device_origin(name));
+                return (vec![origin], false);
+            }
             Subject::Source(source) => return (vec![Origin::Source(*source)], false),
             Subject::Volume(id) => id,
         };
@@ -247,7 +250,7 @@ impl<'a> Grouping<'a> {
             return (layers, false);
         }
         if drives.is_empty() {
-            return (vec![Origin::Volume(id.clone())], false);
+            return (vec![self.volume_origin(volume)], false);
         }
         (drives.into_iter().map(Origin::Drive).collect(), true)
     }
@@ -302,7 +305,7 @@ impl<'a> Grouping<'a> {
     }
 
     fn layer_state(&self, name: &str) -> Option<&'a LayerState> {
-        self.layers.get(name)?.state.last_known()
+        self.facts.layers.get(name)?.state.last_known()
     }
 
     fn device_origin(&self, name: &str) -> Origin {
@@ -312,6 +315,34 @@ impl<'a> Grouping<'a> {
             Some(LayerState::Thin(_)) => Origin::Pool(name),
             _ => Origin::Device(name),
         }
+    }
+
+    /// The filesystem itself, so that it is one cause with what is known of its device while it is not
+    /// mounted. Volumes that share a UUID (a snapshot beside its origin) are each its own.
+    fn volume_origin(&self, volume: &Volume) -> Origin {
+        let facts = &volume.facts;
+        match &facts.fs_uuid {
+            Some(uuid) if self.volumes_of(uuid).take(2).count() == 1 => {
+                Origin::Filesystem(uuid.clone())
+            }
+            _ => Origin::Volume(facts.id.clone()),
+        }
+    }
+
+    fn volumes_of<'s>(&'s self, uuid: &'s str) -> impl Iterator<Item = &'a Volume> + 's {
+        let volumes = self.snapshot.volumes.values().map(Arc::as_ref);
+        volumes.filter(move |volume| volume.facts.fs_uuid.as_deref() == Some(uuid))
+    }
+
+    /// The filesystem that a device's finding is about.
+    fn filesystem_of_device(&self, name: &str, reason: Reason) -> Option<Origin> {
+        let is_about_it = match reason {
+            Reason::FilesystemCorrupted | Reason::FilesystemErrors => true,
+            Reason::IoErrors => self.layer_state(name).is_none(),
+            _ => false,
+        };
+        let uuid = self.facts.device_uuid(name).filter(|_| is_about_it)?;
+        (self.volumes_of(uuid).take(2).count() < 2).then(|| Origin::Filesystem(uuid.clone()))
     }
 
     fn btrfs_of(&self, volume: &Volume) -> Option<&'a BtrfsFs> {
@@ -393,7 +424,7 @@ impl<'a> Grouping<'a> {
                 .map(|finding| finding.message.clone())
                 .unwrap_or_default(),
             action: first
-                .map(|finding| finding.action().to_owned())
+                .map(|finding| advice::for_finding(self.snapshot, finding))
                 .unwrap_or_default(),
             findings: entries(&own),
             consequences: entries(&consequences),

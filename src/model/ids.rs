@@ -99,6 +99,11 @@ impl VolumeId {
         VolumeId(shorten(&format!("fs:{}", escape(uuid.as_bytes()))).into())
     }
 
+    /// The UUID in an id of `filesystem`.
+    pub(crate) fn filesystem_uuid(&self) -> Option<&str> {
+        self.as_str().strip_prefix("fs:")
+    }
+
     pub(crate) fn mount(path: &crate::model::path::HostPath) -> Self {
         VolumeId(shorten(&format!("mnt:{}", escape(path.as_bytes()))).into())
     }

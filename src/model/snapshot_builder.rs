@@ -267,7 +267,7 @@ fn causes(
     facts: &Facts,
     now: Timestamp,
 ) -> BTreeMap<CauseId, Arc<Cause>> {
-    let causes = cause::group(snapshot, &facts.layers, now).into_iter();
+    let causes = cause::group(snapshot, facts, now).into_iter();
     let shared = |(id, new): (CauseId, Cause)| {
         let old = previous.causes.get(&id).filter(|old| ***old == new);
         let cause = old.cloned().unwrap_or_else(|| Arc::new(new));

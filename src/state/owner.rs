@@ -442,6 +442,17 @@ impl Owner {
         self.facts.booted = Some(clock::booted());
         let active = self.ledger.severities();
         let judgements = assess::assess(&self.facts, &active, &rules.policy, now);
+        let previous = self.snapshots.borrow().clone();
+        self.ledger.follow_filesystems(&judgements, |subject| {
+            match subject {
+                Subject::Volume(id) if !self.facts.volumes.contains_key(id) => {
+                    let before = previous.volumes.get(id);
+                    before.and_then(|volume| volume.facts.fs_uuid.clone())
+                }
+                _ => None,
+            }
+            .or_else(|| self.facts.filesystem_uuid(subject))
+        });
         let mut transitions = self.ledger.apply(judgements, now);
         self.facts.forget_errors(&rules.policy.errors, now);
         self.facts
@@ -452,7 +463,6 @@ impl Owner {
                 .clear_subjects(|subject| facts.is_removed(subject), now),
         );
         self.ledger.prune(rules.history, now);
-        let previous = self.snapshots.borrow().clone();
         let active = self.ledger.active().map(AsRef::as_ref);
         self.facts.count_models(&previous, active, now);
         let settled = self.snapshots.borrow().settled

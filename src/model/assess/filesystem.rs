@@ -18,7 +18,7 @@ use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Severity, Status, Subject, Verdict, WitnessKind};
 use crate::model::graph::extents::may_contain_sector;
 use crate::model::ids::DriveId;
-use crate::model::kernel_log::error_history::{ErrorTally, FailedSector};
+use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally, FailedSector};
 use crate::model::kernel_log::event::Class;
 use crate::model::observation::Observation;
 use crate::model::policy::ErrorPolicy;
@@ -45,13 +45,7 @@ pub(crate) fn logged_errors(input: &VolumeInput) -> Option<Verdict> {
     let Some(tally) = tally(input, Class::FsError) else {
         return Some(Verdict::Clear);
     };
-    let errors = &input.context.policy.errors;
-    let bad = tally.episodes_within(errors.window) >= errors.bad_episodes as usize;
-    let severity = if bad {
-        Severity::Bad
-    } else {
-        Severity::Suspect
-    };
+    let severity = errors_severity(&input.context.policy.errors, tally);
     let what = format!(
         "{} had I/O errors from the device below it",
         describe(&input.known.facts)
@@ -61,6 +55,13 @@ pub(crate) fn logged_errors(input: &VolumeInput) -> Option<Verdict> {
         verdict,
         of_filesystem(input.context.facts, input.known, Class::FsError),
     )
+}
+
+fn errors_severity(errors: &ErrorPolicy, tally: &ErrorTally) -> Severity {
+    match tally.episodes_within(errors.window) >= errors.bad_episodes as usize {
+        true => Severity::Bad,
+        false => Severity::Suspect,
+    }
 }
 
 /// The filesystem found its own structures or data to be wrong (ext4's EFSCORRUPTED and EFSBADCRC,
@@ -128,6 +129,27 @@ pub(crate) fn unmounted_corruption(
     };
     let what = format!("the kernel found the filesystem on {name} corrupted while it was mounted");
     raise_corruption(context, tally, fs_type, severity, &what)
+}
+
+/// Errors that a filesystem, or the device below it, had while it was mounted, at the same levels:
+/// an unmount repairs nothing.
+pub(crate) fn unmounted_errors(
+    context: Context,
+    name: &str,
+    history: &ErrorHistory,
+) -> [(Reason, Option<Verdict>); 2] {
+    let errors = &context.policy.errors;
+    let filesystem = history
+        .get(Class::FsError)
+        .map_or(Some(Verdict::Clear), |tally| {
+            let what = format!("the filesystem on {name} had I/O errors while it was mounted");
+            raised_until_quiet(context, tally, errors_severity(errors, tally), &what)
+        });
+    let sources = own_sources(|class| history.get(class), name);
+    [
+        (Reason::FilesystemErrors, filesystem),
+        (Reason::IoErrors, worst_source(context, sources)),
+    ]
 }
 
 fn raise_corruption(
@@ -281,28 +303,42 @@ fn is_accessible_since(facts: &Facts, volume: &VolumeFacts, time: Timestamp) -> 
 /// drive itself reported them unreadable: no other copy exists. Clears after `quiet_after` (BAD:
 /// `bad_quiet_after`).
 pub(crate) fn io_errors(input: &VolumeInput) -> Option<Verdict> {
-    let (errors, facts) = (&input.context.policy.errors, &input.known.facts);
-    let own = [Class::Io, Class::Medium, Class::Timeout]
-        .into_iter()
-        .filter_map(|class| tally(input, class))
-        .map(|tally| ErrorSource {
-            tally,
-            sectors: tally.sectors.iter().collect(),
-            confirmed_medium: false,
-            what: format!(
-                "reads or writes of {} failed",
-                facts.device.as_deref().unwrap_or("its device")
-            ),
-        });
+    let facts = &input.known.facts;
+    let device = facts.device.as_deref().unwrap_or("its device");
+    let own = own_sources(|class| tally(input, class), device);
     let underlying = facts
         .drive_ids
         .iter()
         .flat_map(|id| drive_error_sources(input, id));
+    worst_source(input.context, own.chain(underlying))
+}
+
+/// Errors of the device that has the filesystem.
+fn own_sources<'a>(
+    tally: impl Fn(Class) -> Option<&'a ErrorTally>,
+    device: &str,
+) -> impl Iterator<Item = ErrorSource<'a>> {
+    [Class::Io, Class::Medium, Class::Timeout]
+        .into_iter()
+        .filter_map(tally)
+        .map(move |tally| ErrorSource {
+            tally,
+            sectors: tally.sectors.iter().collect(),
+            confirmed_medium: false,
+            what: format!("reads or writes of {device} failed"),
+        })
+}
+
+fn worst_source<'a>(
+    context: Context,
+    sources: impl Iterator<Item = ErrorSource<'a>>,
+) -> Option<Verdict> {
+    let errors = &context.policy.errors;
     let mut worst: Option<(Level, ErrorSource<'_>)> = None;
     let mut undecided = None;
-    for source in own.chain(underlying) {
+    for source in sources {
         let level = source.level(errors);
-        match quiet_verdict(input.context, source.tally, errors.quiet_period(level.0)) {
+        match quiet_verdict(context, source.tally, errors.quiet_period(level.0)) {
             Some(Some(Verdict::Unknown { why })) => undecided = Some(why),
             None if worst.as_ref().is_none_or(|(worst, _)| *worst < level) => {
                 worst = Some((level, source))
@@ -313,7 +349,7 @@ pub(crate) fn io_errors(input: &VolumeInput) -> Option<Verdict> {
     let Some((level, ErrorSource { tally, what, .. })) = worst else {
         return undecided.map_or(Some(Verdict::Clear), unknown);
     };
-    let message = format!("{what}: {}", summarize(input.context, tally));
+    let message = format!("{what}: {}", summarize(context, tally));
     let clears = clears_when(errors.quiet_period(level.0));
     raised(
         level,

@@ -29,6 +29,28 @@ impl Grouping<'_> {
             Origin::Drive(id) => self.described_drive(id),
             Origin::Volume(id) => self.described_volume(id),
             Origin::Source(source) => described_source(*source),
+            Origin::Filesystem(uuid) => {
+                let id = CauseId::new("mount", VolumeId::filesystem(uuid).as_str());
+                if let Some(volume) = self.volumes_of(uuid).next() {
+                    let described = self.described_volume(&volume.facts.id);
+                    return Cause { id, ..described };
+                }
+                let devices = self.facts.devices_with_uuid(uuid);
+                let name = devices.first().map(|name| name.as_str());
+                let name = name.unwrap_or_default();
+                let fs_type = inventory
+                    .devices
+                    .get(name)
+                    .and_then(|it| it.fs_type.clone());
+                Cause {
+                    id,
+                    detail: format!(
+                        "{}, not mounted",
+                        fs_type.as_deref().unwrap_or("filesystem")
+                    ),
+                    ..device(CauseKind::Device, "device", name)
+                }
+            }
             Origin::Btrfs(uuid) => {
                 let fs = inventory.btrfs.iter().find(|fs| fs.uuid == *uuid);
                 let member = fs.and_then(|fs| fs.devices.first());

@@ -19,7 +19,7 @@ impl Grouping<'_> {
             .filter(|volume| self.is_on(volume, origin))
             .flat_map(|volume| self.names(volume, origin, cause))
             .collect();
-        if matches!(origin, Origin::Volume(_)) {
+        if matches!(origin, Origin::Volume(_) | Origin::Filesystem(_)) {
             // The cause has this name itself.
             hits.retain(|hit| hit.name != cause.name && format!("pod {}", hit.name) != cause.name);
         }
@@ -43,6 +43,7 @@ impl Grouping<'_> {
         let facts = &volume.facts;
         match origin {
             Origin::Volume(id) => facts.id == *id,
+            Origin::Filesystem(uuid) => facts.fs_uuid.as_ref() == Some(uuid),
             Origin::Array(name) | Origin::Pool(name) | Origin::Device(name) => {
                 facts.devices.contains(name)
             }
@@ -72,7 +73,7 @@ impl Grouping<'_> {
             Origin::Array(_) | Origin::Btrfs(_) | Origin::Device(_) => {
                 cause.severity < Severity::Bad && volume.health != Health::Bad
             }
-            Origin::Pool(_) | Origin::Volume(_) | Origin::Source(_) => false,
+            Origin::Pool(_) | Origin::Volume(_) | Origin::Filesystem(_) | Origin::Source(_) => false,
         };
         let last_copy = covered && has_last_copy(self.snapshot, volume);
         let hit = |kind, name: String| Hit {
@@ -121,7 +122,7 @@ impl Grouping<'_> {
             Origin::Array(name) | Origin::Pool(name) | Origin::Device(name) => {
                 inventory.devices_below(device).contains(name.as_str())
             }
-            Origin::Btrfs(_) | Origin::Volume(_) | Origin::Source(_) => false,
+            Origin::Btrfs(_) | Origin::Volume(_) | Origin::Filesystem(_) | Origin::Source(_) => false,
         };
         let swaps = inventory.swaps.keys().filter(|device| is_on(device));
         swaps

@@ -8,7 +8,6 @@ use crate::model::finding::{Acknowledgement, Health, SeenLevel, Status};
 use crate::model::fixture::*;
 use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor};
 use crate::model::ledger::Ledger;
-use crate::model::observation::Observation;
 use crate::model::smart::history::{Metric, Point, Series, SmartHistory};
 use crate::model::snapshot::NodeState;
 use crate::model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
@@ -36,6 +35,8 @@ fn a_source_that_cannot_be_read_is_a_cause_of_its_own() {
 struct Node {
     world: TestHost,
     ledger: Ledger,
+    /// Of the last round.
+    transitions: usize,
     seq: u64,
 }
 
@@ -45,6 +46,7 @@ impl Node {
         Node {
             world,
             ledger: Ledger::default(),
+            transitions: 0,
             seq: 0,
         }
     }
@@ -64,6 +66,7 @@ impl Node {
             cursor,
             events: vec![event],
             name_assignments: Vec::new(),
+            full_reads: Vec::new(),
             is_backlog: false,
         };
         self.world.apply(SourceUpdate::KernelLog(batch), second);
@@ -74,7 +77,11 @@ impl Node {
         let active = self.ledger.severities();
         let judgements =
             crate::model::assess::assess(facts, &active, &self.world.policy, at(second));
-        self.ledger.apply(judgements, at(second));
+        self.ledger
+            .follow_filesystems(&judgements, |subject| facts.filesystem_uuid(subject));
+        self.transitions = self.ledger.apply(judgements, at(second)).len();
+        self.ledger
+            .clear_subjects(|subject| facts.is_removed(subject), at(second));
         let input = SnapshotInput {
             facts,
             ledger: &self.ledger,
@@ -409,6 +416,65 @@ fn growth_is_that_of_the_last_day_and_unknown_growth_is_none() {
     assert_eq!(history(Vec::new()), (String::new(), 0));
 }
 
+/// A filesystem that is unmounted for its repair and mounted again is one cause and one finding: what
+/// was acknowledged stays so, and nobody gets another message.
+#[test]
+fn a_filesystem_is_one_cause_whether_it_is_mounted_or_not() {
+    for (class, reason, severity) in [
+        (
+            Class::FsCorruption,
+            Reason::FilesystemCorrupted,
+            Severity::Bad,
+        ),
+        (Class::FsError, Reason::FilesystemErrors, Severity::Suspect),
+    ] {
+        let mut node = Node::new(mirror());
+        node.log(class, "dm-0", &[], 10);
+        let before = node.snapshot(11);
+        let [cause] = before.causes.values().collect::<Vec<_>>()[..] else {
+            panic!("one cause: {:#?}", lines(&before));
+        };
+        assert_eq!((cause.name.as_str(), cause.severity), ("/home", severity));
+        let id = cause.findings[0].id.clone();
+        let (by, note) = ("uid 0 (root)".to_owned(), "repairing".to_owned());
+        node.ledger
+            .acknowledge(&id, (by, note), SeenLevel::default(), at(12))
+            .unwrap();
+        for (mounted, second) in [(false, 20), (true, 30), (false, 40)] {
+            node.world = match mounted {
+                true => {
+                    let world = std::mem::take(&mut node.world);
+                    world.mounted("253:0", "/", "/home", "ext4", "/dev/mapper/vg-home")
+                }
+                false => {
+                    node.world.umount("/home");
+                    std::mem::take(&mut node.world)
+                }
+            };
+            node.world.read_mounts(second);
+            let after = node.snapshot(second + 1);
+            let [now] = after.causes.values().collect::<Vec<_>>()[..] else {
+                panic!("one cause: {:#?}", lines(&after));
+            };
+            let found = &now.findings[0];
+            assert_eq!((&now.id, &found.id, found.reason), (&cause.id, &id, reason));
+            assert_eq!((found.severity, found.acknowledged), (severity, true));
+            assert_eq!(node.transitions, 0, "{class:?}, mounted: {mounted}");
+            let (name, detail) = match mounted {
+                true => ("/home", "ext4 on vg/home"),
+                false => ("vg/home", "filesystem, not mounted"),
+            };
+            assert_eq!((now.name.as_str(), now.detail.as_str()), (name, detail));
+            let subject = &after.findings[&id].subject;
+            assert_eq!(
+                matches!(subject, Subject::Volume(_)),
+                mounted,
+                "{subject:?}"
+            );
+        }
+    }
+}
+
 fn finding(subject: Subject, reason: Reason, severity: Severity, second: i64) -> Finding {
     Finding {
         id: FindingId::new(&subject.to_string(), reason.name(), at(second)),
@@ -464,8 +530,8 @@ proptest! {
             }
             snapshot.findings.insert(finding.id.clone(), Arc::new(finding));
         }
-        let layer = LayerFacts { state: Observation::ok(at(0), md_state(degraded)).into(), ..LayerFacts::default() };
-        let causes = group(&snapshot, &[("md0".to_owned(), layer)].into(), at(100));
+        node.world.layer("md0", md_state(degraded), 3);
+        let causes = group(&snapshot, &node.world.facts, at(100));
         for finding in snapshot.findings.values() {
             let own = causes.values().filter(|cause| cause.findings.iter().any(|it| it.id == finding.id)).count();
             prop_assert!(causes.values().any(|cause| cause.contains(&finding.id)), "{finding:?}");

@@ -1,4 +1,4 @@
-//! The kernel's reports of corruption, by filesystem: they outlive a mount, because an unmount repairs
+//! What the kernel reported about a filesystem: it outlives a mount, because an unmount repairs
 //! nothing.
 //!
 //! While a filesystem is mounted, its reports belong to the volume. Afterwards they are kept under
@@ -13,7 +13,7 @@ use crate::model::ids::VolumeId;
 use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally};
 use crate::model::kernel_log::event::Class;
 
-fn of_filesystem(uuid: &str) -> Subject {
+pub(super) fn of_filesystem(uuid: &str) -> Subject {
     Subject::Volume(VolumeId::filesystem(uuid))
 }
 
@@ -28,16 +28,27 @@ impl Facts {
             .max_by_key(|tally| tally.last.time)
     }
 
+    /// The UUID of the filesystem on a device, or of the one that a volume has or had.
+    pub(crate) fn filesystem_uuid(&self, subject: &Subject) -> Option<String> {
+        match subject {
+            Subject::Drive(_) => None,
+            Subject::Device(name) => self.device_uuid(name).cloned(),
+            Subject::Volume(id) => match self.volumes.get(id) {
+                Some(known) => known.facts.fs_uuid.clone(),
+                None => id.filesystem_uuid().map(str::to_owned),
+            },
+        }
+    }
+
     /// Reports about filesystems that are not mounted, by the device that has them now: the first of
     /// a btrfs. A UUID that several other devices share identifies none of them.
-    pub(crate) fn unmounted_corruption(&self) -> BTreeMap<String, &ErrorTally> {
+    pub(crate) fn unmounted_errors(&self) -> BTreeMap<String, &ErrorHistory> {
         let mut found = BTreeMap::new();
         for (subject, memory) in &self.kernel.errors {
-            let (Subject::Volume(id), Some(tally)) = (subject, memory.get(Class::FsCorruption))
-            else {
+            let Subject::Volume(id) = subject else {
                 continue;
             };
-            let Some(uuid) = id.as_str().strip_prefix("fs:") else {
+            let Some(uuid) = id.filesystem_uuid() else {
                 continue;
             };
             let is_it = |known: &KnownVolume| {
@@ -54,7 +65,7 @@ impl Facts {
             if let Some(first) = devices.first()
                 && (devices.len() == 1 || is_btrfs)
             {
-                found.insert((*first).clone(), tally);
+                found.insert((*first).clone(), memory.as_ref());
             }
         }
         found

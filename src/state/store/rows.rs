@@ -124,7 +124,8 @@ fn put_finding(transaction: &Transaction<'_>, finding: &Finding) -> rusqlite::Re
         "INSERT INTO findings (id, subject_kind, subject_id, reason, severity, status, message, since, last_seen, count, evidence, clears_when,
             cleared_time, cleared_why, follows)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
-        ON CONFLICT (id) DO UPDATE SET severity = excluded.severity, status = excluded.status, message = excluded.message,
+        ON CONFLICT (id) DO UPDATE SET subject_kind = excluded.subject_kind, subject_id = excluded.subject_id,
+            severity = excluded.severity, status = excluded.status, message = excluded.message,
             since = excluded.since, last_seen = excluded.last_seen, count = excluded.count, evidence = excluded.evidence,
             clears_when = excluded.clears_when, cleared_time = excluded.cleared_time, cleared_why = excluded.cleared_why,
             follows = excluded.follows",
