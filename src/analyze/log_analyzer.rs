@@ -387,6 +387,7 @@ impl LogAnalyzer {
             self.builder.add_removal();
         }
         let _ = self.classifier.take_name_assignments();
+        let _ = self.classifier.take_full_reads();
         for excused in self.classifier.take_rejected_requests() {
             self.builder.excuse(&excused);
         }

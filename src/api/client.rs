@@ -353,12 +353,14 @@ impl Client {
         &self,
         seen: &wire::Finding,
         note: &str,
+        repaired: bool,
     ) -> Result<wire::Finding, ClientError> {
         let request = wire::AcknowledgeFindingRequest {
             finding_id: seen.id.clone(),
             note: note.to_owned(),
             seen_severity: seen.severity,
             seen_status: seen.status,
+            repaired,
         };
         self.call(self.admin().acknowledge_finding(request)).await
     }

@@ -81,14 +81,16 @@ pub(crate) fn unresolved(field: &str) -> impl Fn(ResolveError) -> Status {
 impl From<CommandError> for Status {
     fn from(error: CommandError) -> Status {
         use CommandError::{
-            CheckRefused, NoCounters, NoSuchCheck, NoSuchFinding, NotAcknowledged, NotStored,
-            Stopping, TooManyWaiters, Worsened,
+            CheckRefused, NoCounters, NoSuchCheck, NoSuchFinding, NotAcknowledged, NotOfErrors,
+            NotStored, Stopping, TooManyWaiters, Worsened,
         };
         let code = match error {
             NoSuchFinding(_) | NoSuchCheck(_) => Code::NotFound,
             CheckRefused(StartCheckError::VolumeGone(_)) => Code::NotFound,
             CheckRefused(StartCheckError::QueueFull(_)) => Code::ResourceExhausted,
-            CheckRefused(_) | NotAcknowledged(_) | Worsened(_) => Code::FailedPrecondition,
+            CheckRefused(_) | NotAcknowledged(_) | NotOfErrors(..) | Worsened(_) => {
+                Code::FailedPrecondition
+            }
             // Changes that are not stored are not made: the caller may retry when the store works.
             NotStored(_) | NoCounters => Code::Unavailable,
             TooManyWaiters => Code::ResourceExhausted,

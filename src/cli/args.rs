@@ -206,6 +206,10 @@ pub(crate) enum Command {
         /// Why the finding needs no further attention
         #[arg(long, value_name = "TEXT")]
         note: String,
+        /// The note names a repair of the cause (a cable, a firmware): errors until now no longer
+        /// count, the finding clears, and a new error raises it again
+        #[arg(long)]
+        repaired: bool,
         /// Acknowledge the findings of a thing without a question
         #[arg(short, long)]
         yes: bool,

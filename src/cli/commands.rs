@@ -151,7 +151,13 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             })?;
         }
         Command::Watch(watch) => return watch::run(&out, args, watch).await,
-        Command::Ack { finding, note, yes } => {
+        Command::Ack {
+            finding,
+            note,
+            repaired,
+            yes,
+        } => {
+            let note = (note.as_str(), *repaired);
             return findings::acknowledge(&out, &connect().await?, finding, note, *yes).await;
         }
         Command::Unack { finding, yes } => {

@@ -234,14 +234,19 @@ pub(super) fn obstacle(
 /// What to do with a finding that was listed.
 #[derive(Clone, Copy)]
 enum Change<'a> {
-    Acknowledge { note: &'a str },
+    Acknowledge { note: &'a str, repaired: bool },
     Unacknowledge,
 }
 
 impl Change<'_> {
     fn applies_to(self, finding: &wire::Finding) -> bool {
-        let acknowledged = finding.acknowledged.is_some();
-        finding.cleared.is_none() && acknowledged == matches!(self, Change::Unacknowledge)
+        let is_wanted = match self {
+            // A repair may follow what was acknowledged before.
+            Change::Acknowledge { repaired: true, .. } => true,
+            Change::Acknowledge { .. } => finding.acknowledged.is_none(),
+            Change::Unacknowledge => finding.acknowledged.is_some(),
+        };
+        finding.cleared.is_none() && is_wanted
     }
 
     fn verb(self) -> &'static str {
@@ -257,7 +262,9 @@ impl Change<'_> {
         finding: &wire::Finding,
     ) -> Result<wire::Finding, ClientError> {
         match self {
-            Change::Acknowledge { note } => client.acknowledge(finding, note).await,
+            Change::Acknowledge { note, repaired } => {
+                client.acknowledge(finding, note, repaired).await
+            }
             Change::Unacknowledge => client.unacknowledge(&finding.id).await,
         }
     }
@@ -267,10 +274,11 @@ pub(crate) async fn acknowledge(
     out: &Printer,
     client: &Client,
     word: &str,
-    note: &str,
+    (note, repaired): (&str, bool),
     yes: bool,
 ) -> Result<ExitCode, Error> {
-    change(out, client, word, Change::Acknowledge { note }, yes).await
+    let change_to = Change::Acknowledge { note, repaired };
+    change(out, client, word, change_to, yes).await
 }
 
 pub(crate) async fn unacknowledge(

@@ -250,6 +250,10 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
                 "diskvitals ack sda --note \"replaced on Friday\" --yes",
                 "All present findings of a drive, without a question",
             ),
+            (
+                "diskvitals ack sda --repaired --note \"new SATA cable\"",
+                "After a repair: errors until now no longer count",
+            ),
         ],
         ACK,
     ),

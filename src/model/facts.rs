@@ -16,6 +16,7 @@ mod new_mounts;
 pub(crate) mod probes;
 pub(crate) mod raid_controllers;
 pub(crate) mod readings;
+pub(crate) mod repairs;
 pub mod smart;
 pub(crate) mod sources;
 mod space;

@@ -4,6 +4,7 @@
 //! `Clear`, or the removal of the subject, ends it.
 
 mod evidence;
+mod filesystems;
 mod followers;
 mod resolution;
 #[cfg(test)]
@@ -17,7 +18,7 @@ use jiff::Timestamp;
 
 use crate::model::assess::ActiveFindings;
 use crate::model::cause::Cause;
-use crate::model::facts::elapsed;
+use crate::model::facts::{elapsed, repairs};
 use crate::model::finding::{
     Acknowledgement, Clearance, Finding, FindingDetails, Judgement, SeenLevel, Severity, Subject,
     Verdict,
@@ -57,6 +58,8 @@ struct Entry {
     finding: Arc<Finding>,
     /// When it was last judged as raised; copied to the finding with its next change.
     last_judged: Timestamp,
+    /// The repair that a person has named, by which it clears.
+    repair: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +107,8 @@ pub(crate) enum LedgerError {
     NotAcknowledged(FindingId),
     #[error("finding `{0}` has become worse since it was listed: read it again")]
     Worsened(FindingId),
+    #[error("{1} (finding `{0}`) does not rest on errors of the past, which a repair would end")]
+    NotOfErrors(FindingId, Reason),
 }
 
 impl Ledger {
@@ -219,6 +224,24 @@ impl Ledger {
         Ok(entry.replace(finding, TransitionKind::Acknowledged))
     }
 
+    /// The same with a note that names a repair of the cause: the note is why it clears.
+    pub(crate) fn acknowledge_repair(
+        &mut self,
+        id: &FindingId,
+        (by, note): (String, String),
+        seen: SeenLevel,
+        now: Timestamp,
+    ) -> Result<Transition, LedgerError> {
+        let finding = &self.entry(id)?.finding;
+        if !repairs::ends(&finding.subject, finding.reason) {
+            return Err(LedgerError::NotOfErrors(id.clone(), finding.reason));
+        }
+        let repair = format!("repaired: {note}, acknowledged by {by}");
+        let transition = self.acknowledge(id, (by, note), seen, now)?;
+        self.entry(id)?.repair = Some(repair);
+        Ok(transition)
+    }
+
     pub(crate) fn unacknowledge(&mut self, id: &FindingId) -> Result<Transition, LedgerError> {
         let entry = self.entry(id)?;
         if entry.finding.acknowledged.is_none() {
@@ -251,6 +274,7 @@ impl Ledger {
                 None => {
                     let entry = Entry {
                         last_judged: old.last_seen,
+                        repair: None,
                         finding: Arc::new(old),
                     };
                     self.active.insert(key, entry);
@@ -344,6 +368,7 @@ impl Ledger {
         let entry = Entry {
             finding: finding.clone(),
             last_judged: now,
+            repair: None,
         };
         self.active.insert(key, entry);
         Some(Transition {
@@ -368,7 +393,7 @@ impl Ledger {
             last_seen: entry.last_judged.max(entry.finding.last_seen),
             cleared: Some(Clearance {
                 time: now,
-                why: why.to_owned(),
+                why: entry.repair.unwrap_or_else(|| why.to_owned()),
             }),
             acknowledged: None,
             evidence: evidence::without_present(&entry.finding.evidence)
@@ -431,6 +456,9 @@ impl Entry {
         let worse = raised.severity > old.severity || raised.status > old.status;
         let changed = raised.severity != old.severity || raised.status != old.status;
         let evidence = evidence::add(&old.evidence, &raised.evidence);
+        if worse {
+            self.repair = None;
+        }
         let is_new = changed
             || evidence.is_some()
             || raised.message != old.message

@@ -12,6 +12,7 @@ use crate::model::facts::checks::{CheckRequest, StartCheckError};
 pub use crate::model::facts::readings::WantedReading;
 use crate::model::finding::{Finding, SeenLevel};
 use crate::model::ids::{CheckId, FindingId};
+use crate::model::reason::Reason;
 use crate::model::snapshot::Snapshot;
 pub use crate::model::snapshot_builder::{Change, ChangeKind, ChangedItem};
 use crate::model::source_update::SourceRequest;
@@ -50,6 +51,10 @@ pub enum CommandError {
     NotAcknowledged(FindingId),
     #[error("finding `{0}` has become worse since it was listed: read it again")]
     Worsened(FindingId),
+    #[error(
+        "{1} (finding `{0}`) does not rest on errors of the past, which a repair would end: acknowledge it without --repaired"
+    )]
+    NotOfErrors(FindingId, Reason),
     #[error("the acknowledgement could not be stored: {0}")]
     NotStored(String),
     #[error(transparent)]
@@ -76,6 +81,8 @@ pub enum Command {
         note: String,
         /// Refused if the finding is worse by now.
         seen: SeenLevel,
+        /// The note names a repair of the cause.
+        is_repaired: bool,
         reply: oneshot::Sender<Result<Arc<Finding>, CommandError>>,
     },
     Unacknowledge {
@@ -152,6 +159,26 @@ impl Handle {
             by,
             note,
             seen,
+            is_repaired: false,
+            reply,
+        };
+        self.ask(command).await?
+    }
+
+    /// The note names a repair: the errors until now no longer count.
+    pub(crate) async fn acknowledge_repair(
+        &self,
+        finding: FindingId,
+        by: String,
+        note: String,
+        seen: SeenLevel,
+    ) -> Result<Arc<Finding>, CommandError> {
+        let command = |reply| Command::Acknowledge {
+            finding,
+            by,
+            note,
+            seen,
+            is_repaired: true,
             reply,
         };
         self.ask(command).await?

@@ -216,7 +216,7 @@ mod tests {
         let expected = json!({
             "id": "f", "subject": {"kind": "SUBJECT_KIND_DRIVE", "id": "naa.5"}, "severity": "SEVERITY_BAD",
             "status": "FINDING_STATUS_INACCESSIBLE", "reason": "DriveMissing", "message": "gone", "since": "1970-01-01T00:00:00Z",
-            "lastSeen": "1970-01-01T00:00:00Z", "count": "1", "evidence": [], "action": Reason::DriveMissing.action(), "clearsWhen": "it is back",
+            "lastSeen": "1970-01-01T00:00:00Z", "count": "1", "evidence": [], "action": Reason::DriveMissing.action_at(Severity::Bad), "clearsWhen": "it is back",
             "transition": {"kind": "raised", "from": null, "to": "SEVERITY_BAD"},
         });
         assert_eq!(message(&transition("f", None)), expected);

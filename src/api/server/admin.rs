@@ -70,6 +70,7 @@ impl wire::admin_server::Admin for AdminService {
         let wire::AcknowledgeFindingRequest {
             finding_id: id,
             note,
+            repaired,
             ..
         } = request;
         valid_finding_id(&id)?;
@@ -82,10 +83,11 @@ impl wire::admin_server::Admin for AdminService {
         }
         // Only uid 0 reaches this line, and it is named root everywhere.
         let by = format!("uid {uid} (root)");
-        let finding = self
-            .handle
-            .acknowledge(FindingId::known(id), by, note, seen)
-            .await?;
+        let id = FindingId::known(id);
+        let finding = match repaired {
+            true => self.handle.acknowledge_repair(id, by, note, seen).await?,
+            false => self.handle.acknowledge(id, by, note, seen).await?,
+        };
         let snapshot = self.handle.snapshot();
         Ok(Response::new(convert::finding(&snapshot, &finding)))
     }

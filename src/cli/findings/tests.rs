@@ -106,7 +106,10 @@ fn what_a_change_applies_to_is_active_and_not_changed_yet() {
         [&active, &acknowledged, &cleared].map(|finding| change.applies_to(finding))
     };
     assert_eq!(
-        applies(Change::Acknowledge { note: "n" }),
+        applies(Change::Acknowledge {
+            note: "n",
+            repaired: false,
+        }),
         [true, false, false]
     );
     assert_eq!(applies(Change::Unacknowledge), [false, true, false]);

@@ -22,8 +22,13 @@ use crate::model::kernel_log::event::{Blame, Class, Line};
 /// attempt, `bad_sectors` distinct sectors, or `bad_episodes` episodes, within `window` of the
 /// latest. Where the report is weak (an address not found, a protection tag), only `bad_timeouts`
 /// episodes. What the drive or redundancy corrected does not make it BAD. Clears after
-/// `quiet_after` (BAD: `bad_quiet_after`) without another, while the log was read without a gap.
+/// `quiet_after` (BAD: `bad_quiet_after`) without another, while the log was read without a gap; and
+/// when an extended self-test has passed since: it reads the medium, and nothing but the medium.
 pub(crate) fn media_errors(input: &DriveInput) -> Option<Verdict> {
+    let tally = input.errors.and_then(|history| history.get(Class::Medium));
+    if tally.is_some_and(|tally| input.smart.has_read_all_since(tally.last.time)) {
+        return Some(Verdict::Clear);
+    }
     let errors = &input.context.policy.errors;
     let verdict = judge(
         input,
@@ -119,7 +124,19 @@ fn judge(
     let (severity, why) = rule(tally);
     let why = why.map(|why| format!(", {why}")).unwrap_or_default();
     let message = format!("{} {what}{why}", name(input.known));
-    raised_until_quiet(input.context, tally, severity, &message)
+    let mut verdict = raised_until_quiet(input.context, tally, severity, &message);
+    if let Some(Verdict::Raised(raised)) = &mut verdict {
+        raised.clears_when.push_str(match class {
+            Class::Medium => {
+                ", or a later check of its array or extended self-test reads all of it without an error"
+            }
+            Class::Io | Class::Timeout => {
+                ", or a later check of its array or scrub of its btrfs reads all of it without an error"
+            }
+            _ => "",
+        });
+    }
+    verdict
 }
 
 fn severity_of(input: &DriveInput, tally: &ErrorTally) -> (Severity, Option<String>) {
@@ -294,7 +311,7 @@ pub(crate) fn log_evidence(tally: &ErrorTally) -> Vec<Evidence> {
 
 pub(crate) fn clears_when(quiet_period: Duration) -> String {
     format!(
-        "no such error is logged for {}",
+        "no such error is logged for {}, or a repair of the cause is acknowledged (`diskvitals ack --repaired`)",
         format_duration(quiet_period)
     )
 }

@@ -11,6 +11,7 @@ mod raid_member;
 mod recorded;
 mod redundancy;
 mod removed_drives;
+mod repaired;
 mod smart;
 mod sources;
 mod unknown;

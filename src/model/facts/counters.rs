@@ -469,6 +469,7 @@ mod tests {
                 cursor,
                 events,
                 name_assignments: Vec::new(),
+                full_reads: Vec::new(),
                 is_backlog: false,
             }),
             40,

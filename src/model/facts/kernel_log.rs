@@ -227,6 +227,10 @@ impl Facts {
         for mounted in mounts {
             self.filesystem_mounted(&mounted);
         }
+        for read in &batch.full_reads {
+            self.apply_full_read(read);
+            change = change.max(Urgency::Coalesce);
+        }
         Arc::make_mut(&mut self.kernel.progress).cursor = Some(batch.cursor);
         change
     }

@@ -8,12 +8,14 @@ mod host_state;
 mod incident_update;
 mod topology;
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use crate::model::kernel_log::classify::host_state::HostState;
 use crate::model::kernel_log::classify::incident_update::IncidentUpdate;
 use crate::model::kernel_log::event::{
-    Blame, Class, DeviceName, Domain, Event, Line, MAX_LINE_BYTES, NameAssignment,
+    Blame, Class, DeviceName, Domain, Event, FullRead, Line, MAX_LINE_BYTES, NameAssignment,
 };
 use crate::model::kernel_log::incident::{Incident, LogPosition};
 use crate::model::kernel_log::parsed_record::{
@@ -61,6 +63,9 @@ pub struct Classifier {
     last_addressed: Option<(String, DeviceName, Option<DeviceName>)>,
     pending: PendingNotices,
     name_assignments: Vec<NameAssignment>,
+    /// Devices that the kernel reads from the beginning to the end, and since when.
+    reads: BTreeMap<String, Timestamp>,
+    full_reads: Vec<FullRead>,
     last_seq: u64,
 }
 
@@ -194,6 +199,11 @@ impl Classifier {
     /// Names that the kernel assigned since the last call.
     pub(crate) fn take_name_assignments(&mut self) -> Vec<NameAssignment> {
         std::mem::take(&mut self.name_assignments)
+    }
+
+    /// Reads of whole devices that have ended since the last call.
+    pub(crate) fn take_full_reads(&mut self) -> Vec<FullRead> {
+        std::mem::take(&mut self.full_reads)
     }
 
     /// No bridge, network or hypervisor is known between the host and the device.

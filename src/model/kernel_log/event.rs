@@ -347,6 +347,15 @@ fn is_part_of(name: &str, whole: &str) -> bool {
     }
 }
 
+/// The kernel has read all of a device to its end: md's check or repair of an array, a btrfs scrub of
+/// what is in use. Whether errors occurred is in the events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullRead {
+    /// `md0`; of a btrfs, the device by which it is mounted.
+    pub device: String,
+    pub since: Timestamp,
+}
+
 /// Position of the reader in the kernel log; stored together with the events of its records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
@@ -368,6 +377,7 @@ pub struct Batch {
     /// In the order of `seq`.
     pub events: Vec<Event>,
     pub name_assignments: Vec<NameAssignment>,
+    pub full_reads: Vec<FullRead>,
     /// The kernel wrote these records before the daemon read live.
     pub is_backlog: bool,
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::kernel_log::classify::{Classifier, ClassifierOptions};
-use crate::model::kernel_log::event::{Batch, Cursor, Event, NameAssignment};
+use crate::model::kernel_log::event::{Batch, Cursor, Event, FullRead, NameAssignment};
 use crate::model::kernel_log::record;
 use crate::model::kernel_log::rollup::{MergeBoundaries, rollup};
 use crate::source::kmsg::log_epoch::{LogEpoch, StartPosition};
@@ -85,6 +85,7 @@ pub(crate) struct Batcher {
     skip_backlog: bool,
     events: Vec<Event>,
     attached: Vec<NameAssignment>,
+    full_reads: Vec<FullRead>,
     /// Assigned names, each with `is_filesystem`; then the assignments that may reuse a name.
     assigned_names: BTreeSet<(String, bool)>,
     superseding: Vec<(NameAssignment, SignedDuration)>,
@@ -124,6 +125,7 @@ impl Batcher {
             skip_backlog: from_now,
             events: Vec::new(),
             attached: Vec::new(),
+            full_reads: Vec::new(),
             assigned_names: BTreeSet::new(),
             superseding: Vec::new(),
             ready: Vec::new(),
@@ -179,6 +181,7 @@ impl Batcher {
         for attached in self.classifier.take_name_assignments() {
             self.record_attached(attached);
         }
+        self.full_reads.extend(self.classifier.take_full_reads());
         // Only the analysis of a whole log uses them.
         drop(self.classifier.take_rejected_requests());
         if self.attached.len() >= MAX_ATTACHED {
@@ -202,7 +205,7 @@ impl Batcher {
 
     /// There are events that the owner waits for.
     pub(crate) fn has_events(&self) -> bool {
-        !self.events.is_empty() || !self.attached.is_empty()
+        !self.events.is_empty() || !self.attached.is_empty() || !self.full_reads.is_empty()
     }
 
     pub(crate) fn has_batches(&self) -> bool {
@@ -225,6 +228,7 @@ impl Batcher {
             cursor: self.cursor(),
             events,
             name_assignments: attached,
+            full_reads: std::mem::take(&mut self.full_reads),
             is_backlog: self.in_backlog,
         });
         self.records_since_batch = 0;

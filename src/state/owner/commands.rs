@@ -26,15 +26,24 @@ impl Owner {
                 by,
                 note,
                 seen,
+                is_repaired,
                 reply,
             } => {
                 let (ack, now) = ((by, note), clock::now());
-                let result = self.ledger.acknowledge(&finding, ack, seen, now);
-                if let Ok(transition) = &result
-                    && transition.finding.reason == Reason::FilesystemCorrupted
-                {
-                    let subject = transition.finding.subject.clone();
-                    self.facts.acknowledge_corruption(&subject);
+                let result = match is_repaired {
+                    true => self.ledger.acknowledge_repair(&finding, ack, seen, now),
+                    false => self.ledger.acknowledge(&finding, ack, seen, now),
+                };
+                if let Ok(transition) = &result {
+                    let (subject, reason) = (
+                        transition.finding.subject.clone(),
+                        transition.finding.reason,
+                    );
+                    if reason == Reason::FilesystemCorrupted {
+                        self.facts.acknowledge_corruption(&subject);
+                    } else if is_repaired {
+                        self.facts.forget_repaired(&subject, reason);
+                    }
                 }
                 self.reply_when_stored(result, reply);
             }
@@ -184,6 +193,7 @@ impl From<LedgerError> for CommandError {
             LedgerError::NoSuchFinding(id) => CommandError::NoSuchFinding(id),
             LedgerError::NotAcknowledged(id) => CommandError::NotAcknowledged(id),
             LedgerError::Worsened(id) => CommandError::Worsened(id),
+            LedgerError::NotOfErrors(id, reason) => CommandError::NotOfErrors(id, reason),
         }
     }
 }

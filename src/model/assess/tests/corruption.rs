@@ -106,6 +106,7 @@ fn kernel_reports(world: &mut TestHost, seq: u64, second: i64) {
         },
         events: vec![event],
         name_assignments: Vec::new(),
+        full_reads: Vec::new(),
         is_backlog: false,
     };
     world.apply(SourceUpdate::KernelLog(batch), second);
@@ -303,6 +304,7 @@ fn the_kernels_record_of_a_mount_suffices_where_the_unmount_was_too_short_to_be_
             },
             events: Vec::new(),
             name_assignments: vec![mounted],
+            full_reads: Vec::new(),
             is_backlog: false,
         };
         world.apply(SourceUpdate::KernelLog(batch), 21);

@@ -30,6 +30,7 @@ fn log(world: &mut TestHost, class: Class, second: i64) {
             cursor,
             events: vec![logged],
             name_assignments: Vec::new(),
+            full_reads: Vec::new(),
             is_backlog: false,
         }),
         second,

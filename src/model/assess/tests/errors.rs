@@ -47,6 +47,7 @@ fn log(world: &mut TestHost, seq: u64, events: Vec<Event>, second: i64) {
             cursor,
             events,
             name_assignments: Vec::new(),
+            full_reads: Vec::new(),
             is_backlog: false,
         }),
         second,

@@ -56,6 +56,7 @@ fn read_log(world: &mut TestHost) {
         },
         events: Vec::new(),
         name_assignments: Vec::new(),
+        full_reads: Vec::new(),
         is_backlog: true,
     };
     world.apply(SourceUpdate::KernelLog(batch), 1);

@@ -80,6 +80,7 @@ fn the_kernels_record_of_the_failure_is_evidence() {
         },
         events: vec![event],
         name_assignments: Vec::new(),
+        full_reads: Vec::new(),
         is_backlog: false,
     };
     world.apply(SourceUpdate::KernelLog(batch), 11);

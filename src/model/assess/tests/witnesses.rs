@@ -22,6 +22,7 @@ fn removed() -> TestHost {
         },
         events: vec![event(Class::Removed, "sda", at(19), &[])],
         name_assignments: Vec::new(),
+        full_reads: Vec::new(),
         is_backlog: false,
     };
     world.apply(SourceUpdate::KernelLog(batch), 19);

@@ -435,6 +435,7 @@ fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
         cursor,
         events: vec![corruption],
         name_assignments: Vec::new(),
+        full_reads: Vec::new(),
         is_backlog: false,
     };
     world.apply(SourceUpdate::KernelLog(batch), 5);

@@ -25,6 +25,7 @@ fn batch(events: Vec<Event>) -> Batch {
         cursor: cursor(counted_to),
         events,
         name_assignments: Vec::new(),
+        full_reads: Vec::new(),
         is_backlog: false,
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::model::kernel_log::classify::host_state::UnpluggedDisk;
 use crate::model::kernel_log::classify::{Classifier, MAX_PENDING_NOTICES, RecordContext};
-use crate::model::kernel_log::event::{Blame, Class, DeviceName, Event, NameAssignment};
+use crate::model::kernel_log::event::{Blame, Class, DeviceName, Event, FullRead, NameAssignment};
 use crate::model::kernel_log::parsed_record::{
     DeviceKind, ParsedRecord, RecordKind, TopologyUpdate,
 };
@@ -58,6 +58,22 @@ impl Classifier {
                     is_filesystem: filesystem,
                     is_remount: *update == TopologyUpdate::FilesystemRemounted,
                 });
+            }
+            TopologyUpdate::ReadBegun => {
+                if let DeviceName::Block(name) = &parsed.device
+                    && self.reads.len() < MAX_PENDING_NOTICES
+                {
+                    self.reads.insert(name.clone(), context.line.time);
+                }
+            }
+            TopologyUpdate::ReadDone => {
+                if let DeviceName::Block(name) = &parsed.device
+                    && let Some(since) = self.reads.remove(name)
+                    && self.full_reads.len() < MAX_PENDING_NOTICES
+                {
+                    let device = name.clone();
+                    self.full_reads.push(FullRead { device, since });
+                }
             }
             TopologyUpdate::ScsiHost { host, driver } => {
                 self.host.devices.add_scsi_host(*host, driver)

@@ -4,9 +4,11 @@ use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::DeviceName;
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::parsed_record::{
+    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
+};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
+use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule, RuleFamily};
 
 /// `BTRFS error (device sda1 state EA): `; without the device if no filesystem is concerned; up to
 /// 4.4 also `BTRFS: ` and `BTRFS (device sda1): `; up to 3.13 also `btrfs: ` and `btrfs `.
@@ -14,6 +16,7 @@ const BTRFS: RuleFamily = FILESYSTEM.rate_limited().with_prefix(
     "<BTRFS|btrfs>{:}{ <emergency|alert|critical|error|warning|notice|info|debug>}\
      { (device <disk>}{:}{ state <word>}<): |: | >",
 );
+const SCRUB: RuleFamily = DRIVE.with_prefix("BTRFS info (device <disk>{:}{ state <word>}): ");
 /// Up to 3.13 without a colon after the first word; 5.18 had one after the device.
 const ERROR: RuleFamily =
     BTRFS.with_prefix("BTRFS{:} error (device <disk>{:}{ state <word>}) in <word>:<dec>: ");
@@ -24,6 +27,18 @@ pub(crate) const RULES: &[Rule] = &[
         "bdev <path>{ disk>} errs: wr ",
         Ignore,
         "fs/btrfs/volumes.c btrfs_dev_stat_print_on_load(): counters at mount are of the past; 3.10-6.18",
+    ),
+    SCRUB.rule(
+        "btrfs-scrub",
+        "scrub: started on devid <dec>$",
+        Record(RecordKind::Topology(TopologyUpdate::ReadBegun)),
+        "fs/btrfs/scrub.c btrfs_scrub_dev(); 5.4-6.18",
+    ),
+    SCRUB.rule(
+        "btrfs-scrubbed",
+        "scrub: finished on devid <dec> with status: 0$",
+        Record(RecordKind::Topology(TopologyUpdate::ReadDone)),
+        "fs/btrfs/scrub.c btrfs_scrub_dev(): `not finished` and a status otherwise; 5.4-6.18",
     ),
     BTRFS.rule(
         "btrfs-counters",

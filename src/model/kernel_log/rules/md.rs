@@ -3,9 +3,11 @@
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
 use crate::model::kernel_log::event::{DeviceName, Operation};
-use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::model::kernel_log::parsed_record::{
+    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
+};
 use crate::model::kernel_log::rule::RuleAction::*;
-use crate::model::kernel_log::rule::{DRIVE, Evidence, Role, Rule, RuleFamily};
+use crate::model::kernel_log::rule::{DRIVE, Evidence, Role, Rule, RuleAction, RuleFamily};
 
 /// `md/raid1:md0: `; raid0 and linear omit the colon: `md/raid0md0: `. Up to 2.6.35 `raid5:md0: ` and
 /// `raid1: `.
@@ -15,12 +17,27 @@ const ARRAY: RuleFamily = DRIVE
     )
     .with_role(Role::Redundancy);
 
+const READ_BEGUN: RuleAction = Record(RecordKind::Topology(TopologyUpdate::ReadBegun));
+const READ_DONE: RuleAction = Record(RecordKind::Topology(TopologyUpdate::ReadDone));
+
 pub(crate) const RULES: &[Rule] = &[
     ARRAY.with_evidence(Evidence::FailedByRedundancy).rule(
         "md-failed",
         "Disk failure on <disk><, disabling device| detected, failing array>",
         Parse(member_failed),
         "drivers/md/raid1.c, raid10.c raid1_error(), raid5.c raid5_error(), raid0.c; 2.6.32-6.18",
+    ),
+    DRIVE.with_prefix("md: ").rule(
+        "md-check",
+        "<data-check|requested-resync> of RAID array <disk>$",
+        READ_BEGUN,
+        "drivers/md/md.c md_do_sync(): sync_action `check` or `repair`; 2.6.32-6.18",
+    ),
+    DRIVE.with_prefix("md: ").rule(
+        "md-checked",
+        "<disk>: <data-check|requested-resync> done.$",
+        READ_DONE,
+        "drivers/md/md.c md_do_sync(): `interrupted.` otherwise; 2.6.32-6.18",
     ),
     DRIVE.with_prefix("md: ").rule(
         "md-superblock",

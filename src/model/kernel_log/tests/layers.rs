@@ -136,3 +136,61 @@ fn device_mapper_pool_and_checksum_errors() {
         ),
     ]);
 }
+
+#[test]
+fn a_read_of_a_whole_device_is_reported_at_its_end_if_it_was_not_interrupted() {
+    let reads = |lines: &[&str]| {
+        let mut classifier = Classifier::new(ClassifierOptions::default());
+        let mut events = Vec::new();
+        for (second, text) in lines.iter().enumerate() {
+            classifier.push(
+                &Record::from_text(second as u64, second as u64 * 1_000_000, text),
+                Timestamp::from_second(second as i64).expect("a time"),
+                &mut events,
+            );
+        }
+        assert!(events.is_empty(), "{events:?}");
+        let reads = classifier.take_full_reads().into_iter();
+        reads
+            .map(|read| (read.device, read.since.as_second()))
+            .collect::<Vec<_>>()
+    };
+    let begun = "md: data-check of RAID array md0";
+    for (lines, expected) in [
+        (vec![begun, "md: md0: data-check done."], Some("md0")),
+        (
+            vec![
+                "md: requested-resync of RAID array md127",
+                "md: md127: requested-resync done.",
+            ],
+            Some("md127"),
+        ),
+        (
+            vec![
+                "BTRFS info (device sda1): scrub: started on devid 1",
+                "BTRFS info (device sda1): scrub: finished on devid 1 with status: 0",
+            ],
+            Some("sda1"),
+        ),
+        (vec![begun, "md: md0: data-check interrupted."], None),
+        (vec!["md: md0: data-check done."], None),
+        (vec![begun, "md: md1: data-check done."], None),
+        (
+            vec!["md: resync of RAID array md0", "md: md0: resync done."],
+            None,
+        ),
+        (
+            vec![
+                "BTRFS info (device sda1): scrub: started on devid 1",
+                "BTRFS info (device sda1): scrub: not finished on devid 1 with status: -125",
+            ],
+            None,
+        ),
+    ] {
+        let expected: Vec<_> = expected
+            .map(|device| (device.to_owned(), 0))
+            .into_iter()
+            .collect();
+        assert_eq!(reads(&lines), expected, "{lines:?}");
+    }
+}

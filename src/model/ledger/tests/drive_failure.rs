@@ -59,6 +59,7 @@ impl Node {
             },
             events: vec![event],
             name_assignments: Vec::new(),
+            full_reads: Vec::new(),
             is_backlog: false,
         };
         self.world.apply(SourceUpdate::KernelLog(batch), second);

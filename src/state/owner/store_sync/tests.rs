@@ -62,6 +62,7 @@ impl Stored {
                 lost: 0,
             },
             name_assignments: Vec::new(),
+            full_reads: Vec::new(),
             is_backlog: false,
         };
         self.host.apply(SourceUpdate::KernelLog(batch), seconds);

@@ -265,6 +265,7 @@ fn checker_findings_during_device_read_errors_are_inconclusive() {
         cursor,
         events: vec![broken],
         name_assignments: Vec::new(),
+        full_reads: Vec::new(),
         is_backlog: false,
     };
     let found = Arc::new(Run {

@@ -1,0 +1,180 @@
+//! Errors whose cause was repaired: a person says so, or all of the drive was read since.
+
+use super::{md_state, mirror, plain};
+use crate::model::block::Layer;
+use crate::model::finding::Subject;
+use crate::model::fixture::*;
+use crate::model::ids::DriveId;
+use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event, FullRead};
+use crate::model::reason::Reason;
+use crate::model::source_update::SourceUpdate;
+
+fn log(
+    world: &mut TestHost,
+    seq: u64,
+    errors: &[(Class, &str, &[u64])],
+    reads: &[(&str, i64)],
+    second: i64,
+) {
+    let errors = errors.iter().zip(seq..);
+    let events: Vec<Event> = errors
+        .map(|((class, device, sectors), seq)| Event {
+            seq,
+            blame: Blame::Unclear,
+            ..event(*class, device, at(second), sectors)
+        })
+        .collect();
+    let full_reads = reads.iter().map(|(device, since)| FullRead {
+        device: (*device).to_owned(),
+        since: at(*since),
+    });
+    let batch = Batch {
+        cursor: Cursor {
+            boot_id: "b".into(),
+            counted_to: Some(seq + 9),
+            reread_from: 0,
+            lost: 0,
+        },
+        events,
+        name_assignments: Vec::new(),
+        full_reads: full_reads.collect(),
+        is_backlog: false,
+    };
+    world.apply(SourceUpdate::KernelLog(batch), second);
+}
+
+fn of_drive(world: &mut TestHost, drive: &str, second: i64) -> Vec<String> {
+    let mut lines = world.raised(second);
+    lines.retain(|line| line.starts_with(&format!("{drive} ")));
+    lines
+}
+
+#[test]
+fn an_error_whose_repair_is_named_is_over_and_a_new_one_raises_it_again() {
+    for (class, reason) in [
+        (Class::Io, Reason::IoErrors),
+        (Class::Medium, Reason::MediaErrors),
+        (Class::Timeout, Reason::IoTimeouts),
+        (Class::Reset, Reason::ControllerResets),
+        (Class::Transport, Reason::LinkErrors),
+    ] {
+        let mut world = plain();
+        let expected = format!("A {reason} Suspect Degraded");
+        for second in [10, 1000] {
+            log(
+                &mut world,
+                second as u64,
+                &[(class, "sda", &[])],
+                &[],
+                second,
+            );
+        }
+        assert_eq!(of_drive(&mut world, "A", 1001), [expected.clone()]);
+        let drive = Subject::Drive(DriveId::new("A"));
+        world.facts.forget_repaired(&drive, reason);
+        assert_eq!(of_drive(&mut world, "A", 1002), [""; 0], "{reason}");
+        log(&mut world, 2000, &[(class, "sda", &[])], &[], 2000);
+        assert_eq!(of_drive(&mut world, "A", 2001), [expected]);
+    }
+    // What a drive counts itself, and what is so now, is not ended by a word.
+    for reason in [
+        Reason::PendingSectors,
+        Reason::RaidDegraded,
+        Reason::ReadOnly,
+    ] {
+        let drive = Subject::Drive(DriveId::new("A"));
+        assert!(
+            !crate::model::facts::repairs::ends(&drive, reason),
+            "{reason}"
+        );
+    }
+}
+
+#[test]
+fn a_check_of_the_array_that_ended_clean_ends_the_errors_of_its_members() {
+    for class in [Class::Io, Class::Medium, Class::Timeout] {
+        let mut world = mirror();
+        world.layer("md0", md_state(0, &["sda", "sdb"]), 1);
+        let errors: &[(Class, &str, &[u64])] = &[(class, "sda", &[5000])];
+        log(&mut world, 10, errors, &[], 10);
+        assert_eq!(of_drive(&mut world, "A", 11).len(), 1, "{class:?}");
+        // Begun before the error.
+        log(&mut world, 20, &[], &[("md0", 5)], 20);
+        assert_eq!(of_drive(&mut world, "A", 21).len(), 1, "{class:?}");
+        // An error of any kind since it began: it was not clean.
+        log(&mut world, 30, &[(Class::Reset, "sda", &[])], &[], 30);
+        log(&mut world, 40, &[], &[("md0", 25)], 40);
+        assert_eq!(of_drive(&mut world, "A", 41).len(), 2, "{class:?}");
+        log(&mut world, 50, &[], &[("md0", 45)], 50);
+        assert_eq!(
+            of_drive(&mut world, "A", 51),
+            ["A ControllerResets Suspect Degraded"],
+            "{class:?}"
+        );
+    }
+}
+
+#[test]
+fn a_check_proves_nothing_about_what_it_does_not_read() {
+    let part = |name: &str, dev: &str, number: u32, start: u64, sectors: u64| {
+        let layer = Layer::Partition {
+            number,
+            start_bytes: start * 512,
+        };
+        let mut part = device(name, dev, layer, &["sda"]);
+        part.size_bytes = sectors * 512;
+        part
+    };
+    let md = Layer::Md {
+        level: Some("raid1".into()),
+    };
+    let world = || {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .disk("sdb", "8:16", "B")
+            .with(part("sda1", "8:1", 1, 2048, 100_000))
+            .with(device("md0", "9:0", md.clone(), &["sda1", "sdb"]));
+        world.read_all(0);
+        world.layer("md0", md_state(0, &["sda1", "sdb"]), 0);
+        world
+    };
+    let inside: &[u64] = &[50_000];
+    let outside: &[u64] = &[200_000];
+    for (sectors, is_over) in [(inside, true), (outside, false), (&[][..], false)] {
+        let mut world = world();
+        log(&mut world, 10, &[(Class::Medium, "sda", sectors)], &[], 10);
+        log(&mut world, 20, &[], &[("md0", 15)], 20);
+        assert_eq!(
+            of_drive(&mut world, "A", 21).is_empty(),
+            is_over,
+            "{sectors:?}"
+        );
+    }
+    // A member that is not in sync was not read.
+    let mut world = world();
+    let mut state = md_state(1, &["sda1", "sdb"]);
+    if let crate::model::block::LayerState::Md(md) = &mut state {
+        md.members[0].state = "faulty".to_owned();
+    }
+    world.layer("md0", state, 5);
+    log(&mut world, 10, &[(Class::Io, "sda", inside)], &[], 10);
+    log(&mut world, 20, &[], &[("md0", 15)], 20);
+    let left = of_drive(&mut world, "A", 21);
+    assert!(
+        left.iter().any(|line| line.starts_with("A IoErrors")),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn the_text_says_what_ends_an_error_after_its_repair() {
+    let mut world = plain();
+    log(&mut world, 10, &[(Class::Io, "sda", &[])], &[], 10);
+    let raised = world.raised_for(Reason::IoErrors, 11).expect("raised");
+    assert!(
+        raised.clears_when.contains("`diskvitals ack --repaired`")
+            && raised.clears_when.contains("a later check of its array"),
+        "{}",
+        raised.clears_when
+    );
+}
