@@ -206,7 +206,7 @@ fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) 
                 status: hit.status,
                 reason: hit.reason,
                 message: hit.message,
-                action: hit.reason.action(),
+                action: hit.reason.action_at(hit.severity),
                 evidence: hit.evidence,
             })
             .collect(),

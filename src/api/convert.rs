@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use crate::api::node_facts::NodeFacts;
 use crate::api::{API_REVISION, wire};
 use crate::host::clock;
-use crate::model::advice::{Action, Advice};
+use crate::model::advice::{self, Action, Advice};
 use crate::model::cordon::{self, Cordon};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use crate::model::finding::{
@@ -541,7 +541,7 @@ pub(crate) fn finding(snapshot: &Snapshot, finding: &Finding) -> wire::Finding {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default(),
-        action: finding.action().to_owned(),
+        action: advice::for_finding(snapshot, finding),
     }
 }
 

@@ -1,11 +1,17 @@
-//! The advice for a drive, in one sentence: the meaning of its findings for the data, and the
-//! action. Pure; reads the published snapshot.
+//! The advice for a finding, and for a drive in one sentence: the meaning of its findings for the data,
+//! and the action. Pure; reads the published snapshot.
 //!
-//! In: a drive's findings, the volumes above it. Out: the action, and a sentence with the numbers.
-//! New judgement does not belong here: `assess` has decided the severity.
+//! In: findings, the volumes above a drive. Out: the action, and a sentence with the numbers. New
+//! judgement does not belong here: `assess` has decided the severity.
 
+mod medium;
+#[cfg(test)]
+mod tests;
+
+use crate::model::advice::medium::Medium;
 use crate::model::assess::{MAX_MESSAGE, truncate};
-use crate::model::finding::{Finding, Health, Severity};
+use crate::model::facts::repairs;
+use crate::model::finding::{Finding, Health, Severity, Subject};
 use crate::model::ids::DriveId;
 use crate::model::label;
 use crate::model::reason::Reason;
@@ -43,6 +49,45 @@ pub struct Advice {
     pub to_do: String,
 }
 
+/// The action for one finding: by its level, by what its subject is, and how it ends.
+pub fn for_finding(snapshot: &Snapshot, finding: &Finding) -> String {
+    // The state of an array decides.
+    if let Some(advice) = &finding.advice {
+        return advice.clone();
+    }
+    let medium = Medium::of(snapshot, &finding.subject);
+    let action = medium.action(finding.reason);
+    let action = action.unwrap_or_else(|| finding.reason.action_at(finding.severity));
+    match closing(finding, finding.id.as_str()) {
+        Some(closing) => format!("{action} {closing}"),
+        None => action.to_owned(),
+    }
+}
+
+/// How a person ends a finding that no reading ends. `name`: what `diskvitals ack` takes.
+fn closing(finding: &Finding, name: &str) -> Option<String> {
+    let is_repairable = finding.reason != Reason::FilesystemCorrupted
+        && repairs::ends(&finding.subject, finding.reason);
+    if is_repairable {
+        return Some(format!(
+            "After a repair of the cause: `diskvitals ack {name} --repaired --note TEXT`."
+        ));
+    }
+    let stays = matches!(
+        (finding.reason, finding.severity),
+        (Reason::WornOut | Reason::SmartAttributeSuspect, _)
+            | (
+                Reason::ReallocatedSectors
+                    | Reason::SmartAttributeFailing
+                    | Reason::SpareLow
+                    | Reason::SmartUnavailable
+                    | Reason::FirmwareNotice,
+                Severity::Info | Severity::Suspect
+            )
+    );
+    stays.then(|| format!("It stays until `diskvitals ack {name} --note TEXT`."))
+}
+
 /// The advice; None for a drive without an adverse finding.
 pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
     let mut findings: Vec<&Finding> = drive
@@ -62,7 +107,9 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         .map(|finding| action_of(finding))
         .max()
         .unwrap_or(Action::Nothing);
-    let mut sentence = format!("{}: {}", words(action), strongest.message);
+    let medium = Medium::of(snapshot, &Subject::Drive(drive.facts.id.clone()));
+    let words = medium.words(action).unwrap_or_else(|| words(action));
+    let mut sentence = format!("{words}: {}", strongest.message);
     if !others.is_empty() {
         let names: Vec<&str> = others.iter().map(|finding| finding.reason.name()).collect();
         sentence.push_str(&format!(" (also {})", names.join(", ")));
@@ -75,8 +122,20 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         health: drive.health,
         action,
         sentence: truncate(&sentence, MAX_MESSAGE),
-        to_do: format!("{}. {in_short}", words(action)),
+        to_do: match closing(strongest, ack_name(drive)) {
+            Some(closing) if action < Action::BringBack => {
+                format!("{words}. {in_short} {closing}")
+            }
+            _ => format!("{words}. {in_short}"),
+        },
     })
+}
+
+fn ack_name(drive: &Drive) -> &str {
+    match drive.facts.name.as_str() {
+        "" => drive.facts.id.as_str(),
+        name => name,
+    }
 }
 
 fn action_of(finding: &Finding) -> Action {

@@ -105,7 +105,7 @@ pub(crate) fn of_pool(
                 finding: finding.message.clone(),
                 action: advice::advise(snapshot, drive)
                     .map(|advice| advice.to_do)
-                    .unwrap_or_else(|| finding.action().to_owned()),
+                    .unwrap_or_else(|| advice::for_finding(snapshot, finding)),
             }));
         }
     }

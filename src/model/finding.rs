@@ -192,7 +192,9 @@ impl Finding {
 
     /// What to do.
     pub(crate) fn action(&self) -> &str {
-        self.advice.as_deref().unwrap_or(self.reason.action())
+        self.advice
+            .as_deref()
+            .unwrap_or(self.reason.action_at(self.severity))
     }
 
     /// It counts in `status` and in alerts: active, adverse and not acknowledged.

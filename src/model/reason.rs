@@ -2,6 +2,8 @@
 //! condition. The wire, `diskvitals reasons` and docs/kubernetes.md are generated from it. Which
 //! rule raises a reason is in `assess::reason_rules`.
 
+mod action;
+
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -95,27 +97,27 @@ reasons! {
         "The drive reported that it could not read or write part of its medium, or that its hardware failed.",
         "Data on the failed sectors could not be read, or was not written. Data that redundancy or the drive itself repaired is intact.",
         "Back up the data on the drive. Look at its SMART data; if the errors come back, replace the drive. Rewriting a weak sector may repair it.",
-        "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`); a finding from the drive's own lifetime counter stays";
+        "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), an array check or an extended self-test has read all of it since, or a repair is acknowledged (`diskvitals ack --repaired`); never by itself from the drive's own lifetime counter: acknowledge it, or replace the drive";
     IoErrors, Both, [Suspect, Bad], [Suspect, Bad],
         "Reads or writes failed, and no record says whether the drive, the connection to it or a layer below is the cause.",
         "Single reads or writes failed. Data that the drive could not read repeatedly or in several places, and that has no other copy, is lost (status DATA_LOSS).",
         "Read the evidence and the kernel log around it. Check the cable, the slot and the adapter before you replace the drive.",
-        "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`)";
+        "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), an array check or a btrfs scrub has read all of the drive since, or a repair is acknowledged (`diskvitals ack --repaired`)";
     IoTimeouts, Drive, [Suspect, Bad], [Suspect, Bad],
         "The drive did not answer commands in time.",
         "Not known to be damaged. Reads and writes wait, or fail after a long wait.",
         "Check the drive, its cable, its power and its firmware. A drive that times out again and again is dying or badly connected.",
-        "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`)";
+        "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), an array check or a btrfs scrub has read all of the drive since, or a repair is acknowledged (`diskvitals ack --repaired`)";
     ControllerResets, Drive, [Suspect], [],
         "The kernel had to reset the drive, its link or its controller.",
         "Not affected: commands are repeated after a reset. A command that failed for good is reported as IoErrors.",
         "One reset may be chance. If resets come back, check firmware, power and cabling.",
-        "no such error was logged for `[errors] quiet_after`";
+        "no such error was logged for `[errors] quiet_after`, or a repair is acknowledged (`diskvitals ack --repaired`)";
     LinkErrors, Drive, [Suspect], [],
         "Data was damaged or lost in transfer between the drive and the host, and was sent again.",
         "Not affected: checksums detect damaged transfers, which are repeated. A transfer that failed for good is reported as IoErrors.",
         "Reseat or replace the cable, the backplane slot or the adapter. The drive's medium is not affected.",
-        "no such error was logged for `[errors] quiet_after`, and the drive's own count has not grown for `[smart.limits] growth_window`";
+        "no such error was logged for `[errors] quiet_after` or a repair is acknowledged (`diskvitals ack --repaired`), and the drive's own count has not grown for `[smart.limits] growth_window`";
     SmartFailing, Drive, [Info, Bad], [Bad],
         "The drive itself reports that it is failing, or that its data is not reliable.",
         "All of it is at risk, even if it can be read without errors today.",
@@ -125,17 +127,17 @@ reasons! {
         "A SMART attribute is or was at the threshold that the manufacturer set for imminent failure.",
         "At risk; this alone loses nothing.",
         "Replace the drive. If the value has recovered (a temperature), find out what lowered it.",
-        "no attribute is or was at its threshold; drives remember past failures";
+        "never by itself, because the drive remembers it: acknowledge it, or replace the drive";
     SmartAttributeSuspect, Drive, [Suspect], [],
         "A value that precedes failure (spin retries, end-to-end errors, command timeouts, an old-age threshold) has become worse.",
         "Not affected so far.",
         "Watch whether the value grows. For timeouts, check power and cabling. Plan a replacement if it grows.",
-        "the drive no longer reports it; counters that are judged by growth clear after `[smart.limits] growth_window` without growth; lifetime counters stay";
+        "the drive no longer reports it; counters that are judged by growth clear after `[smart.limits] growth_window` without growth; lifetime counters never fall: acknowledge it, or replace the drive";
     ReallocatedSectors, Drive, [Suspect, Bad], [Bad],
         "The drive has replaced some of its sectors with spare ones.",
         "Intact where it is now. The contents of such a sector may have been lost before it was replaced (MediaErrors, PendingSectors).",
         "A few are acceptable while their number does not change. If it grows, plan the replacement; if it grows daily, replace the drive now.",
-        "never by itself: the count does not fall. Acknowledge a count that does not change";
+        "never by itself, because the count does not fall: acknowledge it, or replace the drive";
     PendingSectors, Drive, [Suspect, Bad], [Suspect, Bad],
         "Some sectors cannot be read. Their contents are lost on this drive unless a later read succeeds.",
         "The contents of those sectors cannot be read from this drive. The other data on it is not affected.",
@@ -145,12 +147,12 @@ reasons! {
         "The drive has hardly any spare blocks left: it cannot replace the next blocks that wear out.",
         "Not affected. When the last spare block is used, the drive stops accepting writes.",
         "Replace the drive soon.",
-        "the drive reports enough";
+        "never by itself, because spare blocks are not regained: acknowledge it, or replace the drive";
     WornOut, Drive, [Suspect], [],
         "The flash has been written as much as it was designed for, or nearly so.",
         "Not affected. Worn flash keeps its data for a shorter time without power.",
         "Plan the replacement. The drive may work for a long time, but its failure cannot be predicted.",
-        "never by itself. Acknowledge it with the date of the planned replacement";
+        "never by itself, because wear does not fall: acknowledge it with the date of the planned replacement, or replace the drive";
     DriveReadOnly, Drive, [Bad], [Bad],
         "The drive has stopped accepting writes to protect its data.",
         "Readable; nothing more can be written.",
@@ -165,7 +167,7 @@ reasons! {
         "The drive's self-test found a fault in its medium, and no later test has passed.",
         "Part of the medium cannot be read. The test does not say which data is stored there.",
         "Replace the drive. To test whether rewriting has repaired it: `diskvitals self-test DRIVE long`.",
-        "a later extended test has passed";
+        "a later extended test has passed; a failure that has only left the drive's log stays";
     SmartUnavailable, Drive, [Info], [],
         "The drive does not report its health.",
         "Not known to be affected. This drive fails without a warning from SMART.",
@@ -205,7 +207,7 @@ reasons! {
         "The filesystem had errors from the device below it, or has recorded errors that nothing has repaired, and continues.",
         "Single files may be affected: reads or writes of them failed.",
         "Check the drive below. Save the data, and check the filesystem while it is unmounted (btrfs: scrub it).",
-        "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), and the filesystem has no recorded error left: ext4 was repaired and mounted again, or a check while frozen or unmounted found it clean; a scrub of all devices of a btrfs found nothing, or its statistics were set to zero";
+        "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), or a repair is acknowledged (`diskvitals ack --repaired`); and the filesystem has no recorded error left: ext4 was repaired and mounted again, or a check while frozen or unmounted found it clean; a scrub of all devices of a btrfs found nothing, or its statistics were set to zero";
     FilesystemCorrupted, Volume, [Suspect, Bad], [],
         "The filesystem found that its metadata or data is corrupted.",
         "Some of it is wrong or missing; lost for certain (status DATA_LOSS) where a check has proven it. SUSPECT: redundancy has repaired all of it, or has a good copy of it.",

@@ -1,5 +1,6 @@
 //! Causes: a block each, the names that people know first. BAD takes four lines on a wide screen,
-//! others two, or three where the message says which drive holds the last copy.
+//! others three, and those that do not count two; one more where the message says which drive holds
+//! the last copy.
 
 use crate::api::wire;
 use crate::api::wire::cause::Kind;
@@ -29,7 +30,7 @@ pub(crate) fn block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Sc
             let message = message_about(&cause.message, cause.subject.as_ref(), screen);
             one_line(&message, screen)
         }
-        _ => one_line(&cause.action, screen),
+        _ => advice(cause, screen),
     };
     // Where the last copy is decides what may be pulled.
     if leads(cause) && !has_message {
@@ -38,10 +39,10 @@ pub(crate) fn block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Sc
     }
     text.push_str(&second);
     text.push_str(&acknowledgements(cause, findings, screen));
+    if cause.counted && (has_message || !cause.hits.is_empty()) {
+        text.push_str(&advice(cause, screen));
+    }
     if is_urgent(cause) {
-        if has_message || !cause.hits.is_empty() {
-            text.push_str(&one_line(&cause.action, screen));
-        }
         let mut command = format!("  diskvitals explain {}", escape_control(&cause.explain));
         if !hidden.is_empty() {
             // A shell takes the rest as a comment.
@@ -359,6 +360,19 @@ fn hit_name(hit: &wire::CauseHit, limit: usize) -> String {
     }
 }
 
+/// The action; on a wide screen the sentences of it that fit on one line.
+fn advice(cause: &wire::Cause, screen: &Screen) -> String {
+    let text = &cause.action;
+    let Some(width) = screen.width.filter(|width| *width >= NARROW) else {
+        return one_line(text, screen);
+    };
+    let room = usize::from(width) - INDENT.len() / 2;
+    let ends = text.match_indices(". ").map(|(at, _)| at + 1);
+    let fits = |end: &usize| columns(&text[..*end]) <= room;
+    let end = ends.chain([text.len()]).take_while(fits).last();
+    one_line(&text[..end.unwrap_or(text.len())], screen)
+}
+
 /// On a wide screen one line, cut if it must be: `explain` has the whole text.
 fn one_line(text: &str, screen: &Screen) -> String {
     let text = screen.local_times(text);
@@ -368,5 +382,53 @@ fn one_line(text: &str, screen: &Screen) -> String {
         }
         Some(_) => wrapped(&text, "  ", screen),
         None => format!("  {}\n", escape_control(&text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::screen::tests::screen;
+
+    fn cause(severity: wire::Severity, kind: Kind) -> wire::Cause {
+        wire::Cause {
+            name: "sda".into(),
+            kind: kind.into(),
+            severity: severity.into(),
+            counted: true,
+            message: "sda had something".into(),
+            action: "Look at its power, adapter and firmware. Nothing else holds what is on it: see that there is a backup. After a repair of the cause: `diskvitals ack sda --repaired --note TEXT`.".into(),
+            hits: vec![wire::CauseHit {
+                name: "/srv".into(),
+                ..Default::default()
+            }],
+            explain: "sda".into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn every_cause_that_counts_has_one_line_of_advice_made_of_whole_sentences() {
+        for severity in [wire::Severity::Suspect, wire::Severity::Bad] {
+            for kind in [Kind::Drive, Kind::Mount, Kind::Array, Kind::Device] {
+                for (width, expected) in [
+                    (80, "  Look at its power, adapter and firmware."),
+                    (
+                        120,
+                        "  Look at its power, adapter and firmware. Nothing else holds what is on it: see that there is a backup.",
+                    ),
+                ] {
+                    let text = block(&cause(severity, kind), &[], &screen(Some(width)));
+                    let lines = text.lines().filter(|line| *line == expected);
+                    assert_eq!(lines.count(), 1, "{kind:?} {width}: {text}");
+                }
+            }
+        }
+        let noted = wire::Cause {
+            counted: false,
+            ..cause(wire::Severity::Suspect, Kind::Drive)
+        };
+        let text = block(&noted, &[], &screen(Some(80)));
+        assert_eq!(text.lines().count(), 2, "{text}");
     }
 }

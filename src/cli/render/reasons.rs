@@ -48,11 +48,15 @@ pub(crate) fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
         escape_control(&reason.about)
     );
     text.push_str(&wrapped(&reason.meaning, "    ", screen));
+    let over = match reason.clears_when.starts_with("never") {
+        true => "It is over ",
+        false => "It is over when ",
+    };
     // An older daemon does not send all of them.
     let paragraphs = [
         ("The data: ", &reason.data, ""),
         ("To do: ", &reason.action, ""),
-        ("It is over when ", &reason.clears_when, "."),
+        (over, &reason.clears_when, "."),
     ];
     for (before, body, after) in paragraphs.into_iter().filter(|it| !it.1.is_empty()) {
         text.push_str(&wrapped(&format!("{before}{body}{after}"), "    ", screen));

@@ -195,7 +195,11 @@ fn one_finding(finding: &wire::Finding, screen: &Screen, html: &mut Html) {
             let why = screen.local_times(&cleared.why);
             about.push_str(&format!(" Cleared {time}: {why}."));
         } else if !finding.clears_when.is_empty() {
-            about.push_str(&format!(" Clears when {}", finding.clears_when));
+            let when = match finding.clears_when.starts_with("never") {
+                true => "",
+                false => "when ",
+            };
+            about.push_str(&format!(" Clears {when}{}", finding.clears_when));
         }
         if let Some(ack) = &finding.acknowledged {
             about.push_str(&format!(" Acknowledged by {}: {}", ack.by, ack.note));

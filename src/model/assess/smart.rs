@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::model::assess::errors::name;
 use crate::model::assess::text::{INFO, MAX_MESSAGE, SUSPECT, evidence, raised, truncate, unknown};
@@ -17,8 +17,11 @@ use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
 use crate::model::smart::history::{Metric, Point};
 use crate::model::smart::report::SmartReport;
-use crate::model::smart::rules::{self, RULES, RuleHit};
+use crate::model::smart::rules::{self, RULES, RuleHit, self_tests};
 use crate::model::source_update::{Source, SourceStatus};
+
+/// A test that is older says nothing about an error that the kernel log still has.
+const MAX_AGE_HOURS: i64 = 24 * 366;
 
 /// One drive with the meaning of its last report.
 pub(crate) enum SmartAssessment<'a> {
@@ -31,6 +34,8 @@ pub(crate) enum SmartAssessment<'a> {
         known: &'a KnownDrive,
         smart: &'a SmartFacts,
         hits: Vec<RuleHit>,
+        /// The configuration ignores the drive's self-tests.
+        ignores_self_tests: bool,
         /// Why the last report may no longer be true of the drive; None: it is true.
         outdated: Option<String>,
     },
@@ -48,6 +53,12 @@ impl<'a> SmartAssessment<'a> {
             Some((_, report)) => rules::evaluate(report, Some(&smart.history), policy),
             None => Vec::new(),
         };
+        let ignores_self_tests = smart.history.last.as_ref().is_some_and(|(_, report)| {
+            let identity = &report.identity;
+            let (model, serial) = (identity.model.as_deref(), identity.serial.as_deref());
+            let ignored = policy.for_drive(model, serial).ignore_reasons;
+            ignored.contains(&Reason::SelfTestFailed)
+        });
         let outdated = match &smart.outcome {
             _ if known.missing_since.is_some() => Some("the drive is missing".to_owned()),
             // A report from the store counts until the drive has been queried.
@@ -64,6 +75,7 @@ impl<'a> SmartAssessment<'a> {
             known,
             smart,
             hits,
+            ignores_self_tests,
             outdated,
         }
     }
@@ -73,7 +85,7 @@ impl<'a> SmartAssessment<'a> {
         if !RULES.iter().any(|rule| rule.reason == reason) {
             return None;
         }
-        let (facts, known, smart, hits, outdated) = match self {
+        let (facts, known, smart, hits, ignores_self_tests, outdated) = match self {
             SmartAssessment::Ignored => return Some(Verdict::Clear),
             SmartAssessment::NeverAsked => return None,
             SmartAssessment::Asked {
@@ -81,12 +93,21 @@ impl<'a> SmartAssessment<'a> {
                 known,
                 smart,
                 hits,
+                ignores_self_tests,
                 outdated,
-            } => (facts, known, smart, hits, outdated),
+            } => (facts, known, smart, hits, *ignores_self_tests, outdated),
         };
         let (at, report) = smart.history.last.as_ref()?;
         match (outdated, hits.iter().find(|hit| hit.reason == reason)) {
             (None, Some(hit)) => raise(hit, report, *at, smart, known, facts),
+            // A failed test that has only left the drive's log has not passed.
+            (None, None)
+                if reason == Reason::SelfTestFailed
+                    && !ignores_self_tests
+                    && !self_tests::has_passed(report) =>
+            {
+                unknown("no extended self-test has passed since")
+            }
             (None, None) => Some(Verdict::Clear),
             (Some(why), Some(_)) => unknown(why),
             // The last report had cleared it already. A finding from the kernel log is cleared by
@@ -117,6 +138,37 @@ impl<'a> SmartAssessment<'a> {
         let is_quoted = hits.iter().any(|hit| hit.reason == Reason::MediaErrors);
         let (_, report) = smart.history.last.as_ref()?;
         (!is_quoted).then(|| (source(report), *first))
+    }
+
+    /// Whether an extended self-test that began after `since` has passed. Its log has power-on hours,
+    /// rounded: they are hours of the clock only while the host has been running.
+    pub(crate) fn has_read_all_since(&self, since: Timestamp) -> bool {
+        const ROUNDING: u64 = 2;
+        let SmartAssessment::Asked {
+            facts,
+            smart,
+            outdated: None,
+            ..
+        } = self
+        else {
+            return false;
+        };
+        if facts.booted.is_none_or(|booted| booted > since) {
+            return false;
+        }
+        let Some((at, report)) = &smart.history.last else {
+            return false;
+        };
+        let tests = &report.self_tests;
+        let passed = tests.log.iter().find(|test| self_tests::is_whole(test));
+        let age = passed.and_then(|test| report.power_on_hours?.checked_sub(test.hours?));
+        let (Some(age), Some(minutes)) = (age, tests.long_minutes) else {
+            return false;
+        };
+        let read_in = u64::from(minutes).div_ceil(60);
+        let hours = age.saturating_add(read_in).saturating_add(ROUNDING);
+        let is_newer = |hours: i64| at.duration_since(since) > SignedDuration::from_hours(hours);
+        i64::try_from(hours).is_ok_and(|hours| hours < MAX_AGE_HOURS && is_newer(hours))
     }
 
     /// The drive did not respond to smartctl in time.
@@ -189,7 +241,7 @@ fn raise(
         .map(|line| evidence(WitnessKind::Smart, &source, at, line))
         .collect();
     let message = format!("{}: {}{asleep}", name(known), hit.message);
-    let clears = "the drive answers and no longer reports it, or it is replaced";
+    let clears = hit.clears.join("; and ");
     raised((hit.severity, hit.status), message, proof, clears, None)
 }
 

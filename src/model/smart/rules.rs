@@ -11,7 +11,7 @@ mod attributes;
 mod counters;
 mod notices;
 mod self_assessment;
-mod self_tests;
+pub(crate) mod self_tests;
 mod temperature;
 mod text;
 mod wear;
@@ -43,6 +43,8 @@ pub(crate) struct RuleHit {
     /// The lines of the report that prove it, as smartctl prints them: `197 Current_Pending_Sector
     /// value 99 worst 98 threshold 0 raw 269`.
     pub evidence: Vec<String>,
+    /// What ends it, of each rule that holds.
+    pub clears: Vec<&'static str>,
 }
 
 /// A row of the table.
@@ -52,7 +54,14 @@ pub(crate) struct Rule {
     #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the table"))]
     pub source: &'static str,
     evaluate: fn(&RuleInput) -> Option<Symptom>,
+    /// The rest of "It is over when". True of what the drive counts: many counters never fall.
+    clears: &'static str,
 }
+
+const NOT_REPORTED: &str = "the drive answers and no longer reports it, or it is replaced";
+const NEVER: &str =
+    "never by itself, because the count does not fall: acknowledge it, or replace the drive";
+const NO_GROWTH: &str = "its count has not grown for `[smart.limits] growth_window`";
 
 /// The result of one rule for one drive.
 struct Symptom {
@@ -78,146 +87,175 @@ pub(crate) const RULES: &[Rule] = &[
         Reason::SmartFailing,
         "smartctl(8), EXIT STATUS bit 3; ACS-4, SMART RETURN STATUS",
         self_assessment::overall,
+        NOT_REPORTED,
     ),
     rule(
         Reason::SmartFailing,
         "SPC-6, additional sense codes, 5Dh; Informational Exceptions log page",
         self_assessment::scsi_predicts_failure,
+        NOT_REPORTED,
     ),
     rule(
         Reason::SmartFailing,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 2",
         self_assessment::nvme_reliability,
+        NOT_REPORTED,
     ),
     rule(
         Reason::SmartFailing,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 4",
         self_assessment::nvme_backup,
+        NOT_REPORTED,
     ),
     rule(
         Reason::DriveReadOnly,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 3",
         self_assessment::nvme_read_only,
+        NOT_REPORTED,
     ),
     rule(
         Reason::SpareLow,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 0, Available Spare",
         wear::nvme_spare,
+        "never by itself, because spare blocks are not regained: acknowledge it, or replace the drive",
     ),
     rule(
         Reason::SpareLow,
         "drivedb.h, attributes of the reserve; smartctl(8) -A, VALUE and THRESH",
         wear::ata_spare,
+        "never by itself, because spare blocks are not regained: acknowledge it, or replace the drive",
     ),
     rule(
         Reason::SmartAttributeFailing,
         "smartctl(8) -A, Pre-failure; EXIT STATUS bit 4",
         attributes::prefailure,
+        "never by itself, because the drive remembers it: acknowledge it, or replace the drive",
     ),
     rule(
         Reason::PendingSectors,
         "drivedb.h 197, 198; ACS-4, Pending Defects log; SBC-4, Pending Defects log page",
         counters::pending,
+        "the drive reports no such sector",
     ),
     rule(
         Reason::PendingSectors,
         "SBC-4, Background Scan log page",
         counters::background_scan,
+        "the drive's scan has no unrepaired error, or the drive is replaced",
     ),
     rule(
         Reason::MediaErrors,
         "drivedb.h 187; NVMe Base 2.0 5.16.1.3, Media and Data Integrity Errors; SPC-6, error counter log pages",
         counters::uncorrected,
+        NEVER,
     ),
     rule(
         Reason::MediaErrors,
         "smartctl(8) -l error, EXIT STATUS bit 6",
         counters::logged_errors,
+        "its error log has not grown for `[smart.limits] growth_window`",
     ),
     rule(
         Reason::SelfTestFailed,
         "smartctl(8), EXIT STATUS bit 7; self-test logs of ACS-4, NVMe Base 2.0 5.16.1.7, SPC-6",
         self_tests::failed,
+        "a later extended test has passed: `diskvitals self-test DRIVE long`",
     ),
     rule(
         Reason::ReallocatedSectors,
         "drivedb.h 5; ACS-4, Device Statistics page 03h; SBC-4, READ DEFECT DATA (grown list)",
         counters::reallocated,
+        NEVER,
     ),
     rule(
         Reason::SmartAttributeSuspect,
         "drivedb.h 184",
         counters::end_to_end,
+        NEVER,
     ),
     rule(
         Reason::SmartAttributeSuspect,
         "drivedb.h 10",
         counters::spin_retries,
+        NEVER,
     ),
     rule(
         Reason::SmartAttributeSuspect,
         "drivedb.h 188 and its raw16 format for Seagate",
         counters::command_timeouts,
+        NO_GROWTH,
     ),
     rule(
         Reason::SmartAttributeSuspect,
         "drivedb.h 201",
         counters::soft_read_errors,
+        NO_GROWTH,
     ),
     rule(
         Reason::SmartAttributeSuspect,
         "smartctl(8) -A, Old_age; EXIT STATUS bit 5",
         attributes::old_age,
+        "the attribute is above its threshold, or the drive is replaced",
     ),
     rule(
         Reason::SmartAttributeSuspect,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 5 and reserved",
         self_assessment::nvme_other_warnings,
+        NOT_REPORTED,
     ),
     rule(
         Reason::SmartAttributeSuspect,
         "SPC-6, additional sense codes, 0Bh",
         self_assessment::scsi_warning,
+        NOT_REPORTED,
     ),
     rule(
         Reason::WornOut,
         "smartctl(8) -A, Old_age; drivedb.h, attributes of wear",
         wear::threshold,
+        "never by itself, because wear does not fall: acknowledge it, or replace the drive",
     ),
     rule(
         Reason::WornOut,
         "NVMe Base 2.0 5.16.1.3, Percentage Used; ACS-4, Device Statistics page 07h; SBC-4, Solid State Media log page; drivedb.h",
         wear::percent_used,
+        "never by itself, because wear does not fall: acknowledge it, or replace the drive",
     ),
     rule(
         Reason::Overheating,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 1",
         temperature::nvme_warning,
+        "the drive is `[smart.limits] temperature_clear_below` degrees below its limit",
     ),
     rule(
         Reason::Overheating,
         "SPC-6, additional sense codes, 0Bh/01h",
         temperature::scsi_warning,
+        "the drive no longer reports it",
     ),
     rule(
         Reason::Overheating,
         "smartctl(8) -A; drivedb.h 190, 194",
         temperature::attribute_threshold,
+        "the attribute is above its threshold",
     ),
     rule(
         Reason::Overheating,
         "NVMe WCTEMP; SCSI trip temperature; ACS-4 SCT status; the drive's sheet",
         temperature::above_limit,
+        "the drive is `[smart.limits] temperature_clear_below` degrees below its limit",
     ),
     rule(
         Reason::LinkErrors,
         "drivedb.h 199; ACS-4, Device Statistics page 06h",
         counters::crc,
+        NO_GROWTH,
     ),
     rule(
         Reason::FirmwareNotice,
         "drivedb.h, warnings",
         notices::firmware,
+        "the drive has other firmware, or the database no longer lists the fault",
     ),
 ];
 
@@ -225,11 +263,13 @@ const fn rule(
     reason: Reason,
     source: &'static str,
     evaluate: fn(&RuleInput) -> Option<Symptom>,
+    clears: &'static str,
 ) -> Rule {
     Rule {
         reason,
         source,
         evaluate,
+        clears,
     }
 }
 
@@ -263,11 +303,11 @@ pub(crate) fn evaluate(
         Some(ata) if causes.len() > 1 => fold_by_attribute(causes, ata, &case),
         _ => causes,
     };
-    let mut by_reason: BTreeMap<Reason, (usize, Vec<Symptom>)> = BTreeMap::new();
+    let mut by_reason: BTreeMap<Reason, (usize, Vec<Holding>)> = BTreeMap::new();
     for (row, reason, cause) in causes {
         let (first_row, of_reason) = by_reason.entry(reason).or_insert((row, Vec::new()));
         *first_row = row.min(*first_row);
-        of_reason.push(cause);
+        of_reason.push((cause, RULES[row].clears));
     }
     let mut hits: Vec<(usize, RuleHit)> = by_reason
         .into_iter()
@@ -316,16 +356,25 @@ fn fold_by_attribute(
     kept
 }
 
-fn merge(reason: Reason, mut causes: Vec<Symptom>) -> Option<RuleHit> {
-    causes.sort_by_key(|cause| std::cmp::Reverse(cause.severity));
-    let severity = causes.first()?.severity;
+/// A symptom, and what ends it.
+type Holding = (Symptom, &'static str);
+
+fn merge(reason: Reason, mut causes: Vec<Holding>) -> Option<RuleHit> {
+    causes.sort_by_key(|(cause, _)| std::cmp::Reverse(cause.severity));
+    let severity = causes.first()?.0.severity;
+    let mut clears: Vec<&'static str> = Vec::new();
+    for (_, condition) in &causes {
+        if !clears.contains(condition) {
+            clears.push(condition);
+        }
+    }
     let message = causes
         .iter()
-        .map(|cause| cause.message.as_str())
+        .map(|(cause, _)| cause.message.as_str())
         .collect::<Vec<_>>()
         .join("; ");
     let mut evidence: Vec<String> = Vec::new();
-    for line in causes.into_iter().flat_map(|cause| cause.evidence) {
+    for line in causes.into_iter().flat_map(|(cause, _)| cause.evidence) {
         if evidence.len() < MAX_EVIDENCE && !evidence.contains(&line) {
             evidence.push(line);
         }
@@ -343,6 +392,7 @@ fn merge(reason: Reason, mut causes: Vec<Symptom>) -> Option<RuleHit> {
         status,
         message,
         evidence,
+        clears,
     })
 }
 

@@ -91,7 +91,7 @@ fn finding_text(finding: &SmartFinding, screen: &Screen) -> String {
         .iter()
         .for_each(|line| text.push_str(&format!("    | {}\n", escape_control(line))));
     text.push_str(&wrapped(
-        &format!("To do: {}", finding.reason.action()),
+        &format!("To do: {}", finding.reason.action_at(finding.severity)),
         "    ",
         screen,
     ));

@@ -412,6 +412,7 @@ fn log(world: &mut TestHost, event: Event, second: i64) {
             cursor,
             events: vec![event],
             name_assignments: Vec::new(),
+            full_reads: Vec::new(),
             is_backlog: false,
         }),
         second,
@@ -491,4 +492,95 @@ fn a_failed_smart_query_does_not_keep_a_finding_of_the_kernel_log() {
     );
     assert!(world.raised_for(Reason::MediaErrors, 2 * DAY).is_none());
     assert!(world.active.is_empty(), "{:?}", world.active);
+}
+
+fn tested(log: &[(u64, bool, report::SelfTestOutcome)], hours: u64) -> report::SmartReport {
+    let entry = |(at, extended, outcome): &(u64, bool, report::SelfTestOutcome)| report::SelfTest {
+        kind: match extended {
+            true => "Extended offline".into(),
+            false => "Short offline".into(),
+        },
+        extended: *extended,
+        outcome: *outcome,
+        hours: Some(*at),
+        ..report::SelfTest::default()
+    };
+    report::SmartReport {
+        self_tests: report::SelfTests {
+            log: log.iter().map(entry).collect(),
+            log_read: true,
+            long_minutes: Some(600),
+            ..report::SelfTests::default()
+        },
+        power_on_hours: Some(hours),
+        ..report("A", 0, 0)
+    }
+}
+
+#[test]
+fn a_failed_self_test_that_has_only_left_the_log_has_not_passed() {
+    use report::SelfTestOutcome::{Failed, Passed};
+    let mut world = plain();
+    report_smart(&mut world, tested(&[(100, false, Failed)], 101), 10);
+    let failed = |world: &mut TestHost, second| {
+        world.judge(second);
+        let mut keys = world.active.keys();
+        keys.any(|(_, reason)| *reason == Reason::SelfTestFailed)
+    };
+    assert!(failed(&mut world, 11));
+    let short = [(200, false, Passed), (150, false, Passed)];
+    for (log, second) in [(&short[..], 700), (&[][..], 1400)] {
+        report_smart(&mut world, tested(log, 300), second);
+        assert!(failed(&mut world, second), "{log:?}");
+    }
+    let mut long = short.to_vec();
+    long.insert(0, (400, true, Passed));
+    report_smart(&mut world, tested(&long, 401), 2100);
+    assert!(!failed(&mut world, 2100));
+    // Without a failure nothing is raised.
+    report_smart(&mut world, tested(&short, 500), 2800);
+    assert!(!failed(&mut world, 2800));
+}
+
+#[test]
+fn an_extended_self_test_that_began_after_a_media_error_ends_it_and_no_other_error() {
+    use report::SelfTestOutcome::Passed;
+    let mut world = plain();
+    world.facts.booted = Some(at(0));
+    for (seq, class) in [(1, Class::Medium), (2, Class::Io)] {
+        let event = Event {
+            seq,
+            blame: Blame::Yes,
+            ..event(class, "sda", at(HOUR), &[5000])
+        };
+        log(&mut world, event, HOUR);
+    }
+    let reasons = |world: &mut TestHost, second| {
+        let lines = world.raised(second);
+        let of_drive = lines.iter().filter(|line| line.starts_with("A "));
+        of_drive
+            .filter_map(|line| line.split(' ').nth(1).map(str::to_owned))
+            .collect::<Vec<_>>()
+    };
+    // 600 minutes and rounding: a test that ended 8 hours after the error may have begun before it.
+    report_smart(&mut world, tested(&[(1008, true, Passed)], 1010), 11 * HOUR);
+    assert_eq!(reasons(&mut world, 11 * HOUR), ["MediaErrors", "IoErrors"]);
+    report_smart(&mut world, tested(&[(1015, true, Passed)], 1016), 20 * HOUR);
+    assert_eq!(reasons(&mut world, 20 * HOUR), ["IoErrors"]);
+    // The drive may have been off between the error and the boot.
+    world.facts.booted = Some(at(2 * HOUR));
+    assert_eq!(reasons(&mut world, 20 * HOUR), ["MediaErrors", "IoErrors"]);
+}
+
+#[test]
+fn what_never_falls_says_that_only_an_acknowledgement_or_a_new_drive_ends_it() {
+    let mut world = plain();
+    report_smart(&mut world, report("A", 50, 3), 10);
+    let reallocated = world.raised_for(Reason::ReallocatedSectors, 11).unwrap();
+    assert_eq!(
+        reallocated.clears_when,
+        "never by itself, because the count does not fall: acknowledge it, or replace the drive"
+    );
+    let pending = world.raised_for(Reason::PendingSectors, 12).unwrap();
+    assert_eq!(pending.clears_when, "the drive reports no such sector");
 }

@@ -3,21 +3,28 @@
 //! In: the self-test log of one report. Out: a `Symptom`, or none.
 
 use crate::model::finding::Severity;
-use crate::model::smart::report::SelfTestOutcome;
+use crate::model::smart::report::{SelfTest, SelfTestOutcome, SmartReport};
 use crate::model::smart::rules::text::self_test_line;
 use crate::model::smart::rules::{RuleInput, Symptom};
+
+/// Whether the log has an extended test that passed: a drive drops the oldest entries first, so it is
+/// newer than a failure that the log no longer has.
+pub(crate) fn has_passed(report: &SmartReport) -> bool {
+    report.self_tests.log.iter().any(is_whole)
+}
+
+/// An extended test that passed.
+pub(crate) fn is_whole(test: &SelfTest) -> bool {
+    test.outcome == SelfTestOutcome::Passed && test.extended
+}
 
 /// A self-test found a fault, and no extended test has passed since (smartctl(8), EXIT STATUS bit
 /// 7; self-test logs of ACS-4, NVMe Base 2.0 5.16.1.7, SPC-6). BAD. SUSPECT when a test of the same
 /// kind, which reads only a part, has passed since. Clears when an extended test passes. A test
 /// aborted by an admin or by a reset is not a failure.
-pub(crate) fn failed(case: &RuleInput) -> Option<Symptom> {
+pub(super) fn failed(case: &RuleInput) -> Option<Symptom> {
     let log = &case.report.self_tests.log;
-    let whole =
-        |outcome: SelfTestOutcome, extended: bool| outcome == SelfTestOutcome::Passed && extended;
-    let standing = log
-        .iter()
-        .take_while(|test| !whole(test.outcome, test.extended));
+    let standing = log.iter().take_while(|test| !is_whole(test));
     let mut passed: Vec<&str> = Vec::new();
     let mut severity = Severity::Suspect;
     let mut failures = Vec::new();

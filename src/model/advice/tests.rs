@@ -1,0 +1,159 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::model::block::Layer;
+use crate::model::drive::{DriveKind, Transport};
+use crate::model::finding::{Status, Subject};
+use crate::model::fixture::*;
+use crate::model::ids::FindingId;
+use crate::model::ledger::Ledger;
+use crate::model::snapshot::NodeState;
+use crate::model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
+
+fn snapshot(mut world: TestHost) -> Snapshot {
+    world.read_all(0);
+    let input = SnapshotInput {
+        facts: &world.facts,
+        ledger: &Ledger::default(),
+        policy: &world.policy,
+        node: NodeState::default(),
+        settled: true,
+        now: at(1),
+    };
+    let built = SnapshotBuilder::default().build(&Arc::default(), input);
+    (*built.snapshot).clone()
+}
+
+fn finding(subject: Subject, reason: Reason, severity: Severity) -> Finding {
+    Finding {
+        id: FindingId::known("f00d"),
+        subject,
+        reason,
+        severity,
+        status: Status::Degraded,
+        message: "m".into(),
+        since: at(0),
+        last_seen: at(0),
+        count: 1,
+        evidence: Vec::new(),
+        clears_when: String::new(),
+        advice: None,
+        acknowledged: None,
+        cleared: None,
+        follows: None,
+    }
+}
+
+/// A drive with one finding.
+fn advised(
+    change: impl Fn(&mut crate::model::drive::DriveFacts),
+    reason: Reason,
+    severity: Severity,
+) -> (String, String) {
+    let mut snapshot = snapshot(TestHost::default().disk("sda", "8:0", "A"));
+    let id = DriveId::new("A");
+    let found = finding(Subject::Drive(id.clone()), reason, severity);
+    let drive = Arc::make_mut(snapshot.drives.get_mut(&id).expect("is there"));
+    change(&mut drive.facts);
+    drive.findings.push(found.id.clone());
+    let drive = drive.clone();
+    let text = for_finding(&snapshot, &found);
+    snapshot.findings.insert(found.id.clone(), Arc::new(found));
+    let advice = advise(&snapshot, &drive).expect("an advice");
+    (advice.to_do, text)
+}
+
+#[test]
+fn no_drive_is_to_be_replaced_beside_a_text_that_calls_its_number_acceptable() {
+    for reason in Reason::ALL {
+        for severity in [Severity::Suspect, Severity::Bad] {
+            let (to_do, text) = advised(|_| (), *reason, severity);
+            if to_do.starts_with("Replace it now") {
+                assert!(!text.contains("acceptable"), "{reason}: {to_do} {text}");
+                assert!(!text.contains("diskvitals ack"), "{reason}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_acknowledgement_is_named_where_nothing_else_ends_the_finding() {
+    for (reason, severity, command) in [
+        (
+            Reason::WornOut,
+            Severity::Suspect,
+            "`diskvitals ack sda --note TEXT`",
+        ),
+        (
+            Reason::ReallocatedSectors,
+            Severity::Suspect,
+            "`diskvitals ack f00d --note TEXT`",
+        ),
+        (
+            Reason::IoErrors,
+            Severity::Suspect,
+            "`diskvitals ack sda --repaired --note TEXT`",
+        ),
+        (
+            Reason::LinkErrors,
+            Severity::Suspect,
+            "`diskvitals ack f00d --repaired --note TEXT`",
+        ),
+    ] {
+        let (to_do, text) = advised(|_| (), reason, severity);
+        assert!(
+            format!("{to_do} {text}").contains(command),
+            "{reason}: {to_do} {text}"
+        );
+    }
+    // What is over by itself needs none.
+    let (to_do, text) = advised(|_| (), Reason::Overheating, Severity::Suspect);
+    assert!(!format!("{to_do} {text}").contains("ack"), "{to_do} {text}");
+}
+
+#[test]
+fn what_has_no_cable_gets_no_advice_about_one() {
+    let kinds: [(&str, fn(&mut crate::model::drive::DriveFacts)); 2] = [
+        ("hypervisor", |facts| facts.kind = DriveKind::Virtual),
+        ("network", |facts| facts.transport = Transport::Iscsi),
+    ];
+    for (word, change) in kinds {
+        for reason in [
+            Reason::IoErrors,
+            Reason::MediaErrors,
+            Reason::LinkErrors,
+            Reason::ControllerResets,
+            Reason::IoTimeouts,
+            Reason::DriveOffline,
+        ] {
+            for severity in [Severity::Suspect, Severity::Bad] {
+                let (to_do, text) = advised(change, reason, severity);
+                for text in [to_do, text] {
+                    assert!(text.contains(word), "{reason}: {text}");
+                    for wrong in ["cable", "slot", "power", "Reseat", "Replace"] {
+                        assert!(!text.contains(wrong), "{reason}: {text}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_filesystem_on_a_loop_device_is_looked_for_in_its_file() {
+    let layer = Layer::Loop {
+        backing_file: Some("/a.img".into()),
+    };
+    let world = TestHost::default()
+        .with(device("loop0", "7:0", layer, &[]))
+        .uuid("loop0", "u")
+        .mounted("7:0", "/", "/mnt", "ext4", "/dev/loop0");
+    let snapshot = snapshot(world);
+    let volume = snapshot.volumes.keys().next().expect("a volume").clone();
+    for subject in [Subject::Volume(volume), Subject::Device("loop0".into())] {
+        let found = finding(subject, Reason::IoErrors, Severity::Bad);
+        let text = for_finding(&snapshot, &found);
+        assert!(text.contains("the file behind the loop device"), "{text}");
+        assert!(!text.contains("cable") && !text.contains("slot"), "{text}");
+    }
+}
