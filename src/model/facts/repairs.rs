@@ -85,10 +85,12 @@ impl Facts {
 
     /// `device`: a whole drive, or a partition of it.
     fn forget_read(&mut self, device: &str, classes: &[Class], since: Timestamp) {
-        let Some(id) = self.device(device).and_then(|device| device.drive.clone()) else {
+        let drives = self.inventory().map(|it| it.drives_below(device));
+        let drives: Vec<_> = drives.into_iter().flatten().cloned().collect();
+        let [drive] = drives.as_slice() else {
             return;
         };
-        let subject = Subject::Drive(id);
+        let subject = Subject::Drive(drive.clone());
         let (Some(history), Some(range)) = (self.errors(&subject), self.range(device)) else {
             return;
         };

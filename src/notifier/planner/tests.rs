@@ -454,7 +454,27 @@ fn a_finding_that_goes_from_the_mount_to_its_device_is_no_change() {
     unmounted.item.name = "sdb1".to_owned();
     unmounted.findings[0].key = "FilesystemCorrupted sdb1".to_owned();
     assert_eq!(lines(&run.observe(&state(vec![unmounted]), 20)), [""; 0]);
-    assert_eq!(lines(&run.observe(&state(vec![mounted]), 30)), [""; 0]);
+    assert_eq!(
+        lines(&run.observe(&state(vec![mounted.clone()]), 30)),
+        [""; 0]
+    );
+    // Nor is another id of the cause, of a daemon of another version.
+    let mut renamed = mounted;
+    renamed.item.cause = "mount:fs:u".to_owned();
+    let of_mount = |mut cause: ObservedCause| {
+        cause.item.kind = "mount".to_owned();
+        cause
+    };
+    let mut run = Run::calm(settings());
+    let before = of_mount(cause("fs", Level::Bad, &["FilesystemCorrupted"]));
+    run.observe(&state(vec![before]), 10);
+    let renamed = of_mount(renamed);
+    assert_eq!(
+        lines(&run.observe(&state(vec![renamed.clone()]), 20)),
+        [""; 0]
+    );
+    let over = with_cleared(state(Vec::new()), &renamed);
+    assert_eq!(lines(&run.observe(&over, 60)), ["Changes BAD: cleared fs"]);
 }
 
 #[test]

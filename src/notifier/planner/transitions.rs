@@ -46,6 +46,7 @@ impl PlannerState {
             .collect();
         let first_answer = !self.initialized;
         self.initialized = true;
+        self.rename_filesystems(&observed);
         self.note_endings(state, &observed, &active, now, &mut changes);
         if !first_answer {
             self.note_unobserved(state, settings, &active, &mut changes);
@@ -58,6 +59,33 @@ impl PlannerState {
         }
         self.forget(now);
         changes
+    }
+
+    /// A daemon of another version may give the cause of a filesystem another id: the findings tell
+    /// that it is the same.
+    fn rename_filesystems(&mut self, observed: &BTreeMap<&str, &ObservedCause>) {
+        let is_filesystem = |item: &Item| matches!(item.kind.as_str(), "mount" | "device");
+        let mut former: BTreeMap<String, String> = BTreeMap::new();
+        for (id, known) in &self.known {
+            let is_gone = known.over_since.is_none() && !observed.contains_key(id.as_str());
+            if is_gone && is_filesystem(&known.item) {
+                let findings = known.findings.keys();
+                former.extend(findings.map(|finding| (finding.clone(), id.clone())));
+            }
+        }
+        if former.is_empty() {
+            return;
+        }
+        for (id, cause) in observed {
+            if self.known.contains_key(*id) || !is_filesystem(&cause.item) {
+                continue;
+            }
+            let mut same = cause.findings.iter().filter_map(|it| former.get(&it.id));
+            if let Some(mut known) = same.next().and_then(|old| self.known.remove(old)) {
+                known.item.cause = (*id).to_owned();
+                self.known.insert((*id).to_owned(), known);
+            }
+        }
     }
 
     /// Causes that have ended, also if they have returned since.
