@@ -377,6 +377,7 @@ mod tests {
             cursor,
             events: Vec::new(),
             name_assignments: vec![mounted],
+            full_reads: Vec::new(),
             is_backlog: false,
         };
         world.apply(SourceUpdate::KernelLog(batch), 6);
