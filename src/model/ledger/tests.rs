@@ -163,6 +163,59 @@ fn what_has_become_worse_since_it_was_seen_is_not_acknowledged() {
 }
 
 #[test]
+fn a_named_repair_is_why_a_finding_clears_unless_it_has_become_worse_since() {
+    let of_errors = |severity| {
+        vec![Judgement {
+            subject: volume("a"),
+            reason: Reason::IoErrors,
+            verdict: Verdict::Raised(raised(severity, Status::Degraded, "x")),
+        }]
+    };
+    let over = || {
+        vec![Judgement {
+            subject: volume("a"),
+            reason: Reason::IoErrors,
+            verdict: Verdict::Clear,
+        }]
+    };
+    let cleared_why = |ledger: &mut Ledger| {
+        let cleared = ledger
+            .apply(over(), at(9))
+            .remove(0)
+            .finding
+            .cleared
+            .clone();
+        cleared.expect("cleared").why
+    };
+    let seen = SeenLevel::default();
+    let mut ledger = Ledger::default();
+    ledger.apply(of_errors(Severity::Suspect), at(0));
+    let id = only(&ledger).id;
+    assert!(ledger.acknowledge_repair(&id, known(), seen, at(1)).is_ok());
+    assert_eq!(
+        cleared_why(&mut ledger),
+        "repaired: known, acknowledged by uid 0"
+    );
+    ledger.apply(of_errors(Severity::Suspect), at(10));
+    let id = only(&ledger).id;
+    assert!(
+        ledger
+            .acknowledge_repair(&id, known(), seen, at(11))
+            .is_ok()
+    );
+    ledger.apply(of_errors(Severity::Bad), at(12));
+    assert_eq!(cleared_why(&mut ledger), "the condition is over");
+    // What is so now is not ended by a word.
+    ledger.apply(bad("x"), at(20));
+    let id = only(&ledger).id;
+    assert_eq!(
+        ledger.acknowledge_repair(&id, known(), seen, at(21)),
+        Err(LedgerError::NotOfErrors(id, Reason::NotAccessible))
+    );
+    assert!(only(&ledger).acknowledged.is_none());
+}
+
+#[test]
 fn acknowledging_an_unknown_finding_is_an_error() {
     let mut ledger = Ledger::default();
     let id = FindingId::known("nope");
