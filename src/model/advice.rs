@@ -66,6 +66,10 @@ pub fn for_finding(snapshot: &Snapshot, finding: &Finding) -> String {
 
 /// How a person ends a finding that no reading ends. `name`: what `diskvitals ack` takes.
 fn closing(finding: &Finding, name: &str) -> Option<String> {
+    // The drive goes, and its finding with it.
+    if matches!(finding.subject, Subject::Drive(_)) && action_of(finding) >= Action::BringBack {
+        return None;
+    }
     let is_repairable = finding.reason != Reason::FilesystemCorrupted
         && repairs::ends(&finding.subject, finding.reason);
     if is_repairable {
