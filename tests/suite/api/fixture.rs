@@ -406,6 +406,7 @@ impl Owner {
                 by,
                 note,
                 seen,
+                is_repaired: _,
                 reply,
             } => {
                 let ack = Acknowledgement {
