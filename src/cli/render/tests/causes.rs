@@ -44,7 +44,7 @@ fn blocks(causes: &[wire::Cause], width: Option<u16>) -> String {
 }
 
 #[test]
-fn a_bad_cause_takes_four_lines_and_another_one_two() {
+fn a_bad_cause_takes_four_lines_another_one_three_and_an_acknowledged_one_two() {
     let bad = cause("sda", wire::Severity::Bad, 2);
     insta::assert_snapshot!(blocks(std::slice::from_ref(&bad), Some(120)), @r#"
     sda  slot 00  INTEL SSDSC2KB960G8  PHYF8421007W960CGN  BAD  SmartFailing, PendingSectors (24, +8 today)
@@ -62,6 +62,7 @@ fn a_bad_cause_takes_four_lines_and_another_one_two() {
     insta::assert_snapshot!(blocks(&[suspect], Some(80)), @r#"
     sdb  slot 00  PHYF8421007W960CGN  SUSPECT  SmartFailing, +1 more
       hits /srv/bay0  /srv/bay1  /srv/bay2  /srv/bay3  /srv/bay4  +495 more
+      Replace it now. Nothing else holds what is on it: save that first.
     "#);
     let mut acknowledged = cause("sdc", wire::Severity::Bad, 0);
     acknowledged.counted = false;
