@@ -363,7 +363,7 @@ impl Evaluator<'_> {
         let subjects = subjects.chain(self.active.keys().map(|(subject, _)| subject));
         names.extend(subjects.filter_map(|subject| match subject {
             Subject::Device(name) => Some(name),
-            Subject::Drive(_) | Subject::Volume(_) => None,
+            Subject::Drive(_) | Subject::Volume(_) | Subject::Source(_) => None,
         }));
         for name in names {
             if self.facts.device(name).is_none() {

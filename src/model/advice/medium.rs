@@ -45,6 +45,7 @@ impl Medium {
                 ),
                 None => (None, Vec::new()),
             },
+            Subject::Source(_) => (None, Vec::new()),
         };
         if device.is_some_and(|device| is_file(&device)) {
             return Medium::File;

@@ -73,7 +73,9 @@ impl Grouping<'_> {
             Origin::Array(_) | Origin::Btrfs(_) | Origin::Device(_) => {
                 cause.severity < Severity::Bad && volume.health != Health::Bad
             }
-            Origin::Pool(_) | Origin::Volume(_) | Origin::Filesystem(_) | Origin::Source(_) => false,
+            Origin::Pool(_) | Origin::Volume(_) | Origin::Filesystem(_) | Origin::Source(_) => {
+                false
+            }
         };
         let last_copy = covered && has_last_copy(self.snapshot, volume);
         let hit = |kind, name: String| Hit {
@@ -122,7 +124,9 @@ impl Grouping<'_> {
             Origin::Array(name) | Origin::Pool(name) | Origin::Device(name) => {
                 inventory.devices_below(device).contains(name.as_str())
             }
-            Origin::Btrfs(_) | Origin::Volume(_) | Origin::Filesystem(_) | Origin::Source(_) => false,
+            Origin::Btrfs(_) | Origin::Volume(_) | Origin::Filesystem(_) | Origin::Source(_) => {
+                false
+            }
         };
         let swaps = inventory.swaps.keys().filter(|device| is_on(device));
         swaps

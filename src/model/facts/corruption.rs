@@ -31,7 +31,7 @@ impl Facts {
     /// The UUID of the filesystem on a device, or of the one that a volume has or had.
     pub(crate) fn filesystem_uuid(&self, subject: &Subject) -> Option<String> {
         match subject {
-            Subject::Drive(_) => None,
+            Subject::Drive(_) | Subject::Source(_) => None,
             Subject::Device(name) => self.device_uuid(name).cloned(),
             Subject::Volume(id) => match self.volumes.get(id) {
                 Some(known) => known.facts.fs_uuid.clone(),

@@ -26,7 +26,7 @@ impl Ledger {
             let (subject, reason) = (&judgement.subject, judgement.reason);
             let is_new = matches!(judgement.verdict, Verdict::Raised(_))
                 && !self.active.contains_key(&(subject.clone(), reason));
-            if !is_new || matches!(subject, Subject::Drive(_)) {
+            if !is_new || !matches!(subject, Subject::Device(_) | Subject::Volume(_)) {
                 continue;
             }
             let Some(filesystem) = uuid(subject) else {
