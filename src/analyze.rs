@@ -22,7 +22,7 @@ mod tests;
 mod unwrap;
 
 /// Exit status where the input allows no answer, as of a monitoring plugin and of `check`.
-const EXIT_UNKNOWN: u8 = 3;
+pub(crate) const EXIT_UNKNOWN: u8 = 3;
 
 pub use fsck::fsck;
 pub use input_source::InputSource;
