@@ -30,7 +30,7 @@ use crate::model::volume::{Impact, VolumeFacts};
 /// repaired (`recorded`). A finding that its structures are corrupted says the same and more, and
 /// replaces the record.
 pub(crate) fn errors(input: &VolumeInput) -> Option<Verdict> {
-    let recorded = match kernel_corrupted(input) {
+    let recorded = match corrupted(input) {
         Some(Verdict::Raised(_)) => Some(Verdict::Clear),
         _ => recorded::errors(input),
     };

@@ -344,7 +344,7 @@ fn a_volume_that_is_degraded_otherwise_is_a_cause_of_its_own_after_worse_ones() 
         .causes
         .values()
         .find(|cause| cause.kind == CauseKind::Mount);
-    assert_eq!(full.unwrap().findings[0].figure, "99 %");
+    assert_eq!(full.unwrap().findings[0].figure, "100 %");
 }
 
 #[test]

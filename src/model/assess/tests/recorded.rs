@@ -216,15 +216,15 @@ fn the_state_of_the_superblock_suffices_and_a_clean_one_raises_nothing() {
     }
 }
 
-fn check(world: &mut TestHost, mode: Mode, second: i64) {
+fn check(world: &mut TestHost, filesystem: Filesystem, second: i64) {
     let request = CheckRequest {
-        filesystem: Some(Filesystem::Ext4),
+        filesystem: Some(filesystem),
         ..request(RequestedTarget::Device("sda".into()))
     };
     let run = Run {
         filesystem_uuid: Some("u".into()),
         started: at(second),
-        ..(*run(mode, RunResult::Clean, Vec::new())).clone()
+        ..(*run(Mode::Unmounted, RunResult::Clean, Vec::new())).clone()
     };
     checked(world, request, CheckVerdict::Clean, Arc::new(run), second);
 }
@@ -236,7 +236,7 @@ fn a_clean_check_after_the_recorded_errors_clears_and_later_ones_raise_again() {
     superblock(&mut world, with_errors(3), 3);
     assert!(found(&mut world, 10).is_some());
     umount(&mut world, 20);
-    check(&mut world, Mode::Unmounted, 30);
+    check(&mut world, Filesystem::Ext4, 30);
     let mut world = mount(world, "ext4", 50);
     superblock(&mut world, with_errors(3), 51);
     ext4_count(&mut world, 3, 52);
@@ -277,7 +277,7 @@ fn what_xfs_found_to_be_sick_outlives_the_mount() {
         ["fs:u Bad"],
         "XFS forgets it at an unmount"
     );
-    check(&mut world, Mode::Unmounted, 50);
+    check(&mut world, Filesystem::Xfs, 50);
     let mut world = mount(world, "xfs", 60);
     count(&mut world, sick(0), 61);
     assert_eq!(corrupted(&mut world, 62), [""; 0]);
