@@ -90,6 +90,7 @@ mod tests {
             count: 1,
             evidence: Vec::new(),
             clears_when: String::new(),
+            advice: None,
             acknowledged: None,
             cleared: None,
             follows: None,

@@ -320,7 +320,7 @@ impl Evaluator<'_> {
                 (
                     Reason::RaidDegraded,
                     redundancy::of_devices(
-                        self.facts,
+                        self.context,
                         &failing.endangering,
                         one,
                         Reason::RaidDegraded,
@@ -329,7 +329,7 @@ impl Evaluator<'_> {
                 (
                     Reason::RedundancyLost,
                     redundancy::of_devices(
-                        self.facts,
+                        self.context,
                         &failing.endangering,
                         one,
                         Reason::RedundancyLost,

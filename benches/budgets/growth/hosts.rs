@@ -169,6 +169,7 @@ async fn store_findings(state: &Path, count: usize) -> anyhow::Result<()> {
                 why: "the drive reports 0".to_owned(),
             }),
             follows: None,
+            advice: None,
         };
         (finding.id.clone(), Arc::new(finding))
     };

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::assess::DriveFailure;
 use crate::model::assess::layers::{self, Degradation, clear_without_layer, worst_layer};
-use crate::model::assess::reason_rules::VolumeInput;
+use crate::model::assess::reason_rules::{Context, VolumeInput};
 use crate::model::assess::text::{BAD, SUSPECT, evidence, join_limited, unknown};
 use crate::model::block::LayerState;
 use crate::model::facts::Facts;
@@ -39,11 +39,13 @@ pub(crate) fn redundancy_lost(input: &VolumeInput) -> Option<Verdict> {
 
 fn of_volume(input: &VolumeInput, reason: Reason) -> Option<Verdict> {
     let (facts, volume) = (input.context.facts, &input.known.facts);
+    let context = input.context;
     let view = View {
+        context,
         facts,
         failing: input.failing_drives,
     };
-    let of_arrays = || of_devices(facts, input.failing_drives, &volume.devices, reason);
+    let of_arrays = || of_devices(context, input.failing_drives, &volume.devices, reason);
     match view.btrfs(volume) {
         Some(Ok(loss)) if loss.reason == reason => loss
             .degradation
@@ -55,12 +57,17 @@ fn of_volume(input: &VolumeInput, reason: Reason) -> Option<Verdict> {
 }
 
 pub(super) fn of_devices(
-    facts: &Facts,
+    context: Context,
     failing: &BTreeMap<DriveId, DriveFailure>,
     devices: &[String],
     reason: Reason,
 ) -> Option<Verdict> {
-    let view = View { facts, failing };
+    let facts = context.facts;
+    let view = View {
+        context,
+        facts,
+        failing,
+    };
     let clears = match reason {
         Reason::RedundancyLost => "the array survives the failure of a member again",
         _ => "every member of the array is active and in sync",
@@ -84,6 +91,7 @@ struct Loss {
 
 #[derive(Clone, Copy)]
 struct View<'a> {
+    context: Context<'a>,
     facts: &'a Facts,
     /// Drives with findings that endanger data.
     failing: &'a BTreeMap<DriveId, DriveFailure>,

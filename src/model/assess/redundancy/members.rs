@@ -30,7 +30,12 @@ impl View<'_> {
             .filter(|id| !self.failing.contains_key(id))
             .filter(|id| {
                 // A first answer comes within moments.
-                let unknown = health_unknown(self.facts, &Subject::Drive(id.clone()));
+                let unknown = health_unknown(
+                    self.facts,
+                    &Subject::Drive(id.clone()),
+                    self.context.policy,
+                    self.context.now,
+                );
                 unknown.is_some_and(|unknown| unknown.cause != UnknownCause::Pending)
             })
             .filter_map(|id| Some(self.facts.drives.get(&id)?.facts.name.clone()))

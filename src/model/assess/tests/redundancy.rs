@@ -128,6 +128,7 @@ fn fail(world: &mut TestHost, device: &str, second: i64) {
         cursor,
         events: vec![event],
         name_assignments: Vec::new(),
+        full_reads: Vec::new(),
         is_backlog: false,
     };
     world.apply(SourceUpdate::KernelLog(batch), second);

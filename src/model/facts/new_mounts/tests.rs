@@ -38,6 +38,7 @@ fn fails(world: &mut TestHost, classes: &[Class], second: i64) {
         },
         events: classes.iter().map(event).collect(),
         name_assignments: Vec::new(),
+        full_reads: Vec::new(),
         is_backlog: false,
     };
     world.apply(SourceUpdate::KernelLog(batch), second);
