@@ -129,7 +129,9 @@ fn check_config_refuses_a_program_that_does_not_exist_and_the_daemon_starts_with
         text.contains("/nonexistent/smartctl does not exist")
     });
     assert!(
-        text.contains("UNKNOWN") && !text.contains("nothing wrong") && !text.contains("GOOD  "),
+        text.contains("UNKNOWN nvme0n1")
+            && !text.contains("nothing wrong")
+            && !text.contains("nvme0n1  GOOD"),
         "{text}"
     );
     daemon.stop();

@@ -208,6 +208,7 @@ fn steady(value: &mut Value) {
             }
         }
         Value::Array(items) => items.iter_mut().for_each(steady),
+        Value::String(text) if text.contains("`diskvitals ack ") => *text = without_ids(text),
         Value::String(text) if text.contains("T") && text.contains("since 20") => {
             *text = text
                 .split("since 20")
@@ -221,6 +222,16 @@ fn steady(value: &mut Value) {
         }
         _ => {}
     }
+}
+
+/// An advice with the ids of findings replaced: they are hashes of times.
+fn without_ids(advice: &str) -> String {
+    let is_id = |word: &str| word.len() == 12 && word.bytes().all(|it| it.is_ascii_hexdigit());
+    let words = advice.split(' ');
+    words
+        .map(|word| if is_id(word) { "FINDING" } else { word })
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[test]
@@ -280,8 +291,8 @@ fn two_dying_disks_and_four_smaller_troubles_fit_on_one_screen_with_their_mount_
             assert!(width <= usize::from(columns).max(64), "{columns}: {line}");
         }
         if columns >= 80 {
-            // One of the causes has a line more: where the last copy is.
-            assert!(text.lines().count() < 25, "{columns}:\n{text}");
+            // Four lines for each BAD cause and for the last copy, three for each other one.
+            assert!(text.lines().count() < 29, "{columns}:\n{text}");
             for place in [
                 "/srv/bay0",
                 "db/mysql-0",

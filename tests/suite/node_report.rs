@@ -119,7 +119,7 @@ fn two_dying_disks_have_a_text_report_for_terminals_and_mail() {
         let evidence = findings
             .lines()
             .filter(|line| line.trim_start().starts_with("evidence"));
-        assert_eq!(evidence.count(), 23, "{findings}");
+        assert_eq!(evidence.count(), 21, "{findings}");
         let (before, gaps) = body.split_once("  source udev").expect("a gap");
         let (_, after) = gaps.split_once("\n\n").expect("an end");
         let body = format!("{before}SOURCES\n\n{after}");

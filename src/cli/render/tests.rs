@@ -153,7 +153,7 @@ fn status_says_in_a_line_that_all_is_good() {
 
     volumes
     WHERE          HEALTH  USED  SIZE       FS    DEVICE  ID
-    default/web-0  GOOD    40%   100.0 GiB  ext4  dm-0    csi:d.example/a
+    default/web-0  GOOD    40 %  100.0 GiB  ext4  dm-0    csi:d.example/a
     "#);
 }
 
@@ -363,7 +363,8 @@ fn one_drive_and_one_volume_in_full() {
         error (EIO)
         to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem
                   that shut down; `stale` or `not connected` means a server that is down.
-        finding 0123456789ab about csi:d.example/a, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
+        finding 0123456789ab about csi:d.example/a, since 2026-03-01 11:56:40, seen 2 times, last 20 s
+        ago
         evidence  readdir, 2026-03-01 11:59:40
                   | Input/output error (EIO)
         clears    the path can be read again
@@ -452,7 +453,8 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
         error (EIO)
         to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem
                   that shut down; `stale` or `not connected` means a server that is down.
-        finding 0123456789ab about csi:d.example/a, since 2026-03-01 11:56:40, seen 2 times, last 20 s ago
+        finding 0123456789ab about csi:d.example/a, since 2026-03-01 11:56:40, seen 2 times, last 20 s
+        ago
         evidence  readdir, 2026-03-01 11:59:40
                   | Input/output error (EIO)
         clears    the path can be read again

@@ -260,19 +260,22 @@ fn an_answer_that_is_no_success_is_a_failure_with_its_text() {
 
 #[test]
 fn a_program_gets_json_or_a_mail_on_its_standard_input() {
-    let scene = Scene::new("");
+    let socket = "socket = \"/no/such/socket\"\n";
+    let scene = Scene::new(socket);
     let got = scene.path("got").display().to_string();
     let exec = |more: &str| {
         format!(
-            "[[target]]\nname = \"run\"\ntype = \"exec\"\ncommand = [\"/bin/sh\", \"-c\", \"cat >{got}; echo page 7 sent\"]\n{more}"
+            "{socket}[[target]]\nname = \"run\"\ntype = \"exec\"\ncommand = [\"/bin/sh\", \"-c\", \"cat >{got}; echo page 7 sent\"]\n{more}"
         )
     };
     scene.configure(&exec(""));
     let (text, status) = said(&scene.output(&["test"]));
-    assert_eq!(
-        (text.as_str(), status),
-        ("run: sent: exit 0 page 7 sent\n", Some(0))
+    assert!(
+        text.starts_with("diskvitalsd: no diskvitalsd at /no/such/socket")
+            && text.ends_with("\nrun: sent: exit 0 page 7 sent\n"),
+        "{text}"
     );
+    assert_eq!(status, Some(0));
     let json: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&got).expect("written")).expect("JSON");
     assert_eq!(json["schema"], "diskvitals.notification/v1");

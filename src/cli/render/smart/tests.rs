@@ -193,8 +193,10 @@ fn what_was_left_out_and_an_age_that_may_have_wrapped_are_shown() {
         "{text}"
     );
     smart.power_on_hours = Some(70_000);
-    smart.self_tests.get_or_insert_default().log =
-        vec![test("Short offline", "passed", "Completed", 4464)];
+    smart.self_tests = Some(wire::SelfTests {
+        log: vec![test("Short offline", "passed", "Completed", 4464)],
+        ..Default::default()
+    });
     assert_eq!(
         smart::self_tests(&smart),
         ["Short offline passed: Completed, at hour 4464"]

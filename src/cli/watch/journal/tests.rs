@@ -115,7 +115,7 @@ fn the_list_is_complete_and_changes_follow() {
     ]);
     insta::assert_snapshot!(lines(&mut journal, events), @r"
     2026-03-01 12:00:00  everything, at revision 7:
-    2026-03-01 12:00:00  added    drive    BAD  nguid.1 (nvme0n1)
+    2026-03-01 12:00:00  added    drive    BAD  nvme0n1 (nguid.1)
     2026-03-01 12:00:00  added    volume   BAD  fs:u
     2026-03-01 12:00:00  added    cause    BAD  nvme0n1: SmartFailing; hits /srv/\u{202e}a
     2026-03-01 12:00:00  end of the list; changes follow
