@@ -39,10 +39,7 @@ impl Medium {
                 (Some(name.clone()), drives.collect())
             }
             Subject::Volume(id) => match snapshot.volumes.get(id) {
-                Some(volume) => (
-                    volume.facts.device.clone(),
-                    volume.facts.drive_ids.iter().cloned().collect(),
-                ),
+                Some(volume) => (volume.facts.device.clone(), volume.facts.drive_ids.to_vec()),
                 None => (None, Vec::new()),
             },
             Subject::Source(_) => (None, Vec::new()),

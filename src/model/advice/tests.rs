@@ -113,7 +113,8 @@ fn an_acknowledgement_is_named_where_nothing_else_ends_the_finding() {
 
 #[test]
 fn what_has_no_cable_gets_no_advice_about_one() {
-    let kinds: [(&str, fn(&mut crate::model::drive::DriveFacts)); 2] = [
+    type Change = fn(&mut crate::model::drive::DriveFacts);
+    let kinds: [(&str, Change); 2] = [
         ("hypervisor", |facts| facts.kind = DriveKind::Virtual),
         ("network", |facts| facts.transport = Transport::Iscsi),
     ];

@@ -289,7 +289,8 @@ fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<Measured<'a>, Verd
         return unknown(error).map(Err);
     }
     if volume.mounts.is_empty() || volume.mounts.iter().any(|mount| mount.is_super_read_only()) {
-        return facts.mounts.value().map(|_| Err(Verdict::Clear));
+        let is_known = facts.mounts.value().is_some();
+        return is_known.then_some(Err(Verdict::Clear));
     }
     let mounts = volume.mounts.iter();
     let probes = mounts.filter_map(|mount| Some((&mount.path, facts.probes.get(&mount.path)?)));

@@ -414,7 +414,7 @@ fn a_recovery_continues_the_thread_of_its_raise_and_calls_nobody() {
     for message in [noted, over] {
         assert_eq!(message.urgency(), Level::Info);
         assert_eq!(message.severity, Level::Bad, "filters let it through");
-        assert_eq!(message.replies_to, [raised.id.clone()]);
+        assert_eq!(message.replies_to, std::slice::from_ref(&raised.id));
     }
     // Its return is another thread; together with it, the end of the former one continues that.
     let again = cause("sda", Level::Suspect, &["c"]);

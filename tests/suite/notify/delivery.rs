@@ -125,10 +125,8 @@ fn a_failing_drive_is_one_mail_and_one_request_within_ten_seconds_and_its_end_is
     assert_eq!(raised.len(), 1, "{raised:#?}");
     // The recovery is in the thread of the raise, and of normal importance.
     let over = scene.until("the mail of the end", || {
-        let mails = mail.accepted().into_iter();
-        mails
-            .filter(|mail| header(mail, "Subject").starts_with("[cleared]"))
-            .last()
+        let mut mails = mail.accepted().into_iter();
+        mails.rfind(|mail| header(mail, "Subject").starts_with("[cleared]"))
     });
     assert_eq!(header(&text, "Importance"), "high");
     assert_eq!(header(&over, "Importance"), "normal");

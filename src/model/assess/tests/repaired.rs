@@ -69,7 +69,10 @@ fn an_error_whose_repair_is_named_is_over_and_a_new_one_raises_it_again() {
                 second,
             );
         }
-        assert_eq!(of_drive(&mut world, "A", 1001), [expected.clone()]);
+        assert_eq!(
+            of_drive(&mut world, "A", 1001),
+            std::slice::from_ref(&expected)
+        );
         let drive = Subject::Drive(DriveId::new("A"));
         world.facts.forget_repaired(&drive, reason);
         assert_eq!(of_drive(&mut world, "A", 1002), [""; 0], "{reason}");
