@@ -1,10 +1,9 @@
 //! What makes the node as a whole unfit, with a filesystem that the kernel makes read-only: the
 //! container runtime's, on a loop device over a file that fails.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use diskvitals::api::wire::NodeFailures;
-use diskvitals::host::clock::now;
 use nix::sys::signal::{Signal, kill};
 
 use crate::device_failures::{until_options_are_read_only, write_and_sync};
@@ -14,15 +13,23 @@ use crate::support::fuse::{Fault, FuseServer, Mode};
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{Daemon, Disk, SOON, Testbed, eventually};
 
-/// Uses up the records of mounts of ext4 that the kernel writes in 30 seconds, 64 of them
-/// (fs/ext4/super.c, ext4_mount_msg_ratelimit): the next mount has none.
-fn use_up_records_of_mounts(testbed: &Testbed) {
-    let disk = testbed.ext4("other.img", 16, &[]);
-    let at = testbed.path("mnt/other");
-    for _ in 0..64 {
-        mount_device(&disk.device, "ext4", &at, "");
-        umount(&at);
-    }
+/// The kernel writes 64 records of mounts of ext4 in 30 seconds (fs/ext4/super.c,
+/// ext4_mount_msg_ratelimit), which other tests may have used up. Without the record, an unmount and a
+/// mount between two readings of the mount table are not noticed.
+async fn mount_with_a_record(disk: &Disk, at: &Path) {
+    let name = disk.device.file_name().expect("a name").to_string_lossy();
+    let words = format!("EXT4-fs ({name}): mounted filesystem");
+    let records = || run("/usr/bin/dmesg", &[]).matches(&words).count();
+    eventually("the mount has a record", SOON, async || {
+        let before = records();
+        mount_device(&disk.device, "ext4", at, "");
+        let is_recorded = records() > before;
+        if !is_recorded {
+            umount(at);
+        }
+        is_recorded.then_some(())
+    })
+    .await;
 }
 
 async fn until(daemon: &Daemon, what: &str, is_it: impl Fn(&NodeFailures) -> bool) -> NodeFailures {
@@ -113,13 +120,9 @@ async fn a_filesystem_of_the_container_runtime_that_hangs_or_becomes_read_only_f
     assert_eq!(read_only.failures.len(), 1, "{read_only:#?}");
 
     served.fault(Vec::new());
-    use_up_records_of_mounts(&testbed);
-    // Without a record of the kernel, and in less time than the daemon needs to read the mount table.
-    kill(daemon.pid(), Signal::SIGSTOP).expect("it is stopped");
     umount(&runtime);
     run("/usr/sbin/fsck.ext4", &[&"-p", &disk.device]);
-    mount_device(&disk.device, "ext4", &runtime, "");
-    kill(daemon.pid(), Signal::SIGCONT).expect("it continues");
+    mount_with_a_record(&disk, &runtime).await;
     until(&daemon, "it is writable again", |found| {
         found.failures.is_empty() && found.unknown.is_empty()
     })
@@ -139,16 +142,9 @@ async fn a_filesystem_that_was_repaired_before_the_daemon_read_of_it_is_fit() {
     served.fault(vec![Fault::writes(0..BYTES)]);
     until_options_are_read_only(&runtime).await;
     served.fault(Vec::new());
-    use_up_records_of_mounts(&testbed);
     umount(&runtime);
     run("/usr/sbin/fsck.ext4", &[&"-p", &disk.device]);
-    // The superblock has the time of the mount in seconds.
-    let failed = now().as_second();
-    eventually("a later second", SOON, async || {
-        (now().as_second() > failed).then_some(())
-    })
-    .await;
-    mount_device(&disk.device, "ext4", &runtime, "");
+    mount_with_a_record(&disk, &runtime).await;
     kill(daemon.pid(), Signal::SIGCONT).expect("it continues");
 
     let failed = eventually("the failed writes are reported", SOON, async || {
