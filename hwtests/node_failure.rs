@@ -1,9 +1,11 @@
 //! What makes the node as a whole unfit, with a filesystem that the kernel makes read-only: the
 //! container runtime's, on a loop device over a file that fails.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use diskvitals::api::wire::NodeFailures;
+use diskvitals::host::clock::now;
+use jiff::SignedDuration;
 use nix::sys::signal::{Signal, kill};
 
 use crate::device_failures::{until_options_are_read_only, write_and_sync};
@@ -13,23 +15,14 @@ use crate::support::fuse::{Fault, FuseServer, Mode};
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{Daemon, Disk, SOON, Testbed, eventually};
 
-/// The kernel writes 64 records of mounts of ext4 in 30 seconds (fs/ext4/super.c,
-/// ext4_mount_msg_ratelimit), which other tests may have used up. Without the record, an unmount and a
-/// mount between two readings of the mount table are not noticed.
-async fn mount_with_a_record(disk: &Disk, at: &Path) {
-    let name = disk.device.file_name().expect("a name").to_string_lossy();
-    let words = format!("EXT4-fs ({name}): mounted filesystem");
-    let records = || run("/usr/bin/dmesg", &[]).matches(&words).count();
-    eventually("the mount has a record", SOON, async || {
-        let before = records();
-        mount_device(&disk.device, "ext4", at, "");
-        let is_recorded = records() > before;
-        if !is_recorded {
-            umount(at);
-        }
-        is_recorded.then_some(())
-    })
-    .await;
+/// Uses up the records of mounts of ext4 that the kernel writes in 30 seconds, 64 of them
+/// (fs/ext4/super.c, ext4_mount_msg_ratelimit): the next mount has none.
+fn use_up_records_of_mounts(testbed: &Testbed, disk: &Disk) {
+    let at = testbed.path("mnt/other");
+    for _ in 0..64 {
+        mount_device(&disk.device, "ext4", &at, "");
+        umount(&at);
+    }
 }
 
 async fn until(daemon: &Daemon, what: &str, is_it: impl Fn(&NodeFailures) -> bool) -> NodeFailures {
@@ -120,9 +113,13 @@ async fn a_filesystem_of_the_container_runtime_that_hangs_or_becomes_read_only_f
     assert_eq!(read_only.failures.len(), 1, "{read_only:#?}");
 
     served.fault(Vec::new());
+    use_up_records_of_mounts(&testbed, &testbed.ext4("other.img", 16, &[]));
+    // Without a record of the kernel, and in less time than the daemon needs to read the mount table.
+    kill(daemon.pid(), Signal::SIGSTOP).expect("it is stopped");
     umount(&runtime);
     run("/usr/sbin/fsck.ext4", &[&"-p", &disk.device]);
-    mount_with_a_record(&disk, &runtime).await;
+    mount_device(&disk.device, "ext4", &runtime, "");
+    kill(daemon.pid(), Signal::SIGCONT).expect("it continues");
     until(&daemon, "it is writable again", |found| {
         found.failures.is_empty() && found.unknown.is_empty()
     })
@@ -138,13 +135,28 @@ async fn a_filesystem_that_was_repaired_before_the_daemon_read_of_it_is_fit() {
     let is_fit = |found: &NodeFailures| found.failures.is_empty() && found.unknown.is_empty();
     until(&daemon, "the node is fit, and all of it is known", is_fit).await;
 
+    // A record that the daemon reads at once: with it, it measures how late those after the stop are.
+    let live = || daemon.log().matches("history=false").count();
+    let before = live();
+    let other = testbed.ext4("other.img", 16, &[]);
+    eventually("the record is read", SOON, async || {
+        (live() > before).then_some(())
+    })
+    .await;
     kill(daemon.pid(), Signal::SIGSTOP).expect("it is stopped");
     served.fault(vec![Fault::writes(0..BYTES)]);
     until_options_are_read_only(&runtime).await;
     served.fault(Vec::new());
+    use_up_records_of_mounts(&testbed, &other);
     umount(&runtime);
     run("/usr/sbin/fsck.ext4", &[&"-p", &disk.device]);
-    mount_with_a_record(&disk, &runtime).await;
+    // The superblock has the time of the mount in whole seconds, by a clock that is milliseconds behind.
+    let failed = now();
+    eventually("more than a second later", SOON, async || {
+        (now().duration_since(failed) > SignedDuration::from_millis(1100)).then_some(())
+    })
+    .await;
+    mount_device(&disk.device, "ext4", &runtime, "");
     kill(daemon.pid(), Signal::SIGCONT).expect("it continues");
 
     let failed = eventually("the failed writes are reported", SOON, async || {

@@ -223,6 +223,9 @@ pub struct KnownVolume {
     /// Since when each of its mounts has been observed.
     #[serde(rename = "mounted", default)]
     pub mounted_since: BTreeMap<HostPath, Timestamp>,
+    /// It was mounted anew at this time or later, although no reading of the mount table shows it.
+    #[serde(default)]
+    pub remounted_at: Option<Timestamp>,
 }
 
 impl KnownVolume {

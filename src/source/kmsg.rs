@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::host::clock::{monotonic, now};
+use crate::host::clock::monotonic;
 use crate::host::exec;
 use crate::host::exec::{ExecError, StreamingChild, UnkillableChild};
 use crate::model::backoff::Backoff;
@@ -335,15 +335,7 @@ impl Reader {
         scope
             .admit
             .extend(SOFTWARE_DEVICES.map(|name| format!("{name}*")));
-        let batcher = Batcher::new(
-            start,
-            how,
-            KernelClock {
-                now: now(),
-                monotonic: monotonic(),
-            },
-            scope,
-        );
+        let batcher = Batcher::new(start, how, KernelClock::read(), scope);
         let at = Instant::now();
         Session {
             lost_before: batcher.lost,

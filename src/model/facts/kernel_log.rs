@@ -261,6 +261,9 @@ impl Facts {
     fn record_event(&mut self, subjects: Vec<Subject>, event: &Event) -> Urgency {
         let mut change = Urgency::Nothing;
         for subject in subjects {
+            if self.is_of_former_mount(&subject, event) {
+                continue;
+            }
             if let Subject::Volume(id) = &subject
                 && ends_with_mount(event.class)
             {

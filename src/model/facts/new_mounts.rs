@@ -10,7 +10,7 @@ use crate::model::facts::kernel_log::ends_with_mount;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::Subject;
 use crate::model::ids::VolumeId;
-use crate::model::kernel_log::event::{Class, DeviceName, NameAssignment};
+use crate::model::kernel_log::event::{Class, DeviceName, Event, NameAssignment};
 use crate::model::path::HostPath;
 use crate::model::volume::VolumeMount;
 
@@ -94,12 +94,14 @@ impl Facts {
         }
     }
 
+    /// `at`: the mounts are not older than that.
     fn new_mount_proven(&mut self, id: &VolumeId, at: Timestamp) {
         let subject = Subject::Volume(id.clone());
         self.forget_mount_counters(&subject);
-        let Some(known) = self.volumes.get(id) else {
+        let Some(known) = self.volumes.get_mut(id) else {
             return;
         };
+        known.remounted_at = known.remounted_at.max(Some(at));
         let mut mounts = known.facts.mounts.iter();
         if mounts.any(VolumeMount::is_super_read_only) {
             return;
@@ -113,6 +115,15 @@ impl Facts {
                 ends_with_mount(event.class) && event.device == name && event.last.time <= at
             });
         }
+    }
+
+    /// The record of a failure is read after the proof that its mount is gone.
+    pub(super) fn is_of_former_mount(&self, subject: &Subject, event: &Event) -> bool {
+        let Subject::Volume(id) = subject else {
+            return false;
+        };
+        let remounted = self.volumes.get(id).and_then(|known| known.remounted_at);
+        ends_with_mount(event.class) && remounted.is_some_and(|at| event.last.time <= at)
     }
 
     /// Returns whether one of its mounts was known to be older.

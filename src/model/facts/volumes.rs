@@ -413,6 +413,7 @@ fn update_known(known: Option<KnownVolume>, mut facts: VolumeFacts, now: Timesta
             seen_writable: BTreeSet::new(),
             absences: BTreeMap::new(),
             mounted_since: BTreeMap::new(),
+            remounted_at: None,
             facts: facts.clone(),
         },
     };

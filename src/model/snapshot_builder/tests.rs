@@ -109,6 +109,7 @@ fn volume() -> KnownVolume {
         seen_writable: Default::default(),
         absences: Default::default(),
         mounted_since: Default::default(),
+        remounted_at: None,
     }
 }
 

@@ -5,9 +5,11 @@
 //! test can stop it anywhere.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::host::clock;
 use crate::model::kernel_log::classify::{Classifier, ClassifierOptions};
 use crate::model::kernel_log::event::{Batch, Cursor, Event, FullRead, NameAssignment};
 use crate::model::kernel_log::record;
@@ -19,29 +21,69 @@ use crate::source::kmsg::log_epoch::{LogEpoch, StartPosition};
 const ROLLUP_THRESHOLD: usize = 1024;
 /// The kernel reports a drive while it is probed, up to this long before the `Attached` record.
 const PROBE_LEAD: SignedDuration = SignedDuration::from_secs(30);
+/// At 500 ppm, the most by which NTP corrects a clock, they drift by 0.3 s in that time.
+const DELAYS_COMPARED: Duration = Duration::from_mins(10);
 /// A batch is finished at this many name assignments.
 const MAX_ATTACHED: usize = 1024;
 
 /// Converts the kernel's clock to the steady timeline. The kernel's microseconds stop in suspend and
-/// drift, so they only serve for the backlog. A record from before a suspend appears younger than it
-/// is, never older: it clears later, never earlier.
+/// drift: for the backlog they are taken as they are, for a live record compared with those of the
+/// last minutes. A record from before a suspend appears younger than it is, never older: it clears
+/// later, never earlier.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelClock {
     pub now: Timestamp,
     /// CLOCK_MONOTONIC at that moment.
-    pub monotonic: std::time::Duration,
+    pub monotonic: Duration,
 }
 
 impl KernelClock {
+    pub(crate) fn read() -> KernelClock {
+        KernelClock {
+            now: clock::now(),
+            monotonic: clock::monotonic(),
+        }
+    }
+
     /// Never later than the moment at which the clock was read.
     fn at(&self, microseconds: u64) -> Timestamp {
-        let ago = i64::try_from(self.monotonic.as_micros())
-            .unwrap_or(i64::MAX)
-            .saturating_sub_unsigned(microseconds);
+        self.before(self.microseconds_since(microseconds))
+    }
+
+    fn before(&self, microseconds: i64) -> Timestamp {
         self.now
-            .checked_sub(SignedDuration::from_micros(ago))
+            .checked_sub(SignedDuration::from_micros(microseconds))
             .unwrap_or(self.now)
             .min(self.now)
+    }
+
+    fn microseconds_since(&self, microseconds: u64) -> i64 {
+        i64::try_from(self.monotonic.as_micros())
+            .unwrap_or(i64::MAX)
+            .saturating_sub_unsigned(microseconds)
+    }
+}
+
+/// How long live records were on their way: a reader that could not run for a while (a stopped or
+/// starved daemon) gets them late. The record of the last minutes that came fastest is the measure:
+/// the clocks drift little in that time.
+#[derive(Debug, Default)]
+struct Delays {
+    /// The smallest difference between the clocks, and CLOCK_MONOTONIC when it was found.
+    least: Option<(i64, Duration)>,
+}
+
+impl Delays {
+    /// The time of a live record.
+    fn time(&mut self, written: u64, arrival: KernelClock) -> Timestamp {
+        let difference = arrival.microseconds_since(written);
+        let least = self.least.filter(|(least, found)| {
+            *least < difference && arrival.monotonic.saturating_sub(*found) < DELAYS_COMPARED
+        });
+        let (least, _) = *self
+            .least
+            .insert(least.unwrap_or((difference, arrival.monotonic)));
+        arrival.before(difference.saturating_sub(least))
     }
 }
 
@@ -69,6 +111,7 @@ pub(crate) struct Batcher {
     epoch: LogEpoch,
     medium: MediumProperties,
     clock: KernelClock,
+    delays: Delays,
     classifier: Classifier,
     scope: ClassifierOptions,
     /// Number of the last record that was read.
@@ -114,6 +157,7 @@ impl Batcher {
             epoch: numbering,
             medium,
             clock,
+            delays: Delays::default(),
             classifier: Classifier::new(scope.clone()),
             scope,
             last: None,
@@ -137,7 +181,7 @@ impl Batcher {
 
     /// Adds one record. `written`: its time in microseconds of CLOCK_MONOTONIC, if the medium has a
     /// better one than the kernel.
-    pub(crate) fn push(&mut self, raw: &[u8], arrival: Timestamp, written: Option<u64>) {
+    pub(crate) fn push(&mut self, raw: &[u8], arrival: KernelClock, written: Option<u64>) {
         let Ok(record) = record::parse(raw) else {
             self.count_unreadable();
             return;
@@ -167,15 +211,14 @@ impl Batcher {
         }
         self.counted_to = self.counted_to.max(Some(record.seq));
         self.records_since_batch += 1;
+        let written = written.unwrap_or(record.time_us);
+        let live = self.delays.time(written, arrival);
         if record.facility != 0 || (self.in_backlog && self.skip_backlog) {
             return;
         }
         let time = match self.in_backlog {
-            true => self
-                .clock
-                .at(written.unwrap_or(record.time_us))
-                .min(arrival),
-            false => arrival,
+            true => self.clock.at(written).min(arrival.now),
+            false => live,
         };
         self.classifier.push(&record, time, &mut self.events);
         for attached in self.classifier.take_name_assignments() {

@@ -1,9 +1,6 @@
 //! `Decoder`: turns the bytes of a descriptor into records for the batcher, by the medium's format.
 
-use jiff::Timestamp;
-
-use crate::host::clock::now;
-use crate::source::kmsg::batcher::{Batcher, CatchUp};
+use crate::source::kmsg::batcher::{Batcher, CatchUp, KernelClock};
 use crate::source::kmsg::journal;
 use crate::source::kmsg::record_splitter::RecordSplitter;
 
@@ -20,7 +17,12 @@ pub(crate) enum Decoder {
 
 impl Decoder {
     /// `arrival`: the time of this reading. Returns whether the stored cursor belongs to another log.
-    pub(crate) fn feed(&mut self, bytes: &[u8], arrival: Timestamp, batcher: &mut Batcher) -> bool {
+    pub(crate) fn feed(
+        &mut self,
+        bytes: &[u8],
+        arrival: KernelClock,
+        batcher: &mut Batcher,
+    ) -> bool {
         let mut future = false;
         match self {
             Decoder::Records => batcher.push(bytes, arrival, None),
@@ -47,7 +49,7 @@ impl Decoder {
 
     pub(crate) fn flush(&mut self, batcher: &mut Batcher) {
         if let Decoder::Lines(lines) = self {
-            lines.flush(|raw| batcher.push(raw, now(), None));
+            lines.flush(|raw| batcher.push(raw, KernelClock::read(), None));
         }
     }
 

@@ -5,10 +5,9 @@ use std::io;
 use nix::errno::Errno;
 use tokio::time::Instant;
 
-use crate::host::clock::now;
 use crate::host::exec::StreamingChild;
 use crate::model::source_update::SourceStatus;
-use crate::source::kmsg::batcher::Batcher;
+use crate::source::kmsg::batcher::{Batcher, KernelClock};
 use crate::source::kmsg::decoder::Decoder;
 use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
 use crate::source::kmsg::{
@@ -55,7 +54,7 @@ impl Session {
     /// Reads the available records, for a limited time.
     pub(crate) async fn read_available(&mut self) -> Result<ReadOutcome, io::Error> {
         let began = Instant::now();
-        let (mut reads, mut bytes_read, mut arrival) = (0_u32, 0, now());
+        let (mut reads, mut bytes_read, mut arrival) = (0_u32, 0, KernelClock::read());
         loop {
             match self.log_fd.try_read(&mut self.buffer) {
                 Ok(0) => return Ok(ReadOutcome::End),
@@ -93,7 +92,7 @@ impl Session {
                     return Ok(ReadOutcome::More);
                 }
                 tokio::task::yield_now().await;
-                arrival = now();
+                arrival = KernelClock::read();
             }
         }
     }

@@ -153,6 +153,19 @@ fn whether_a_failure_was_before_the_new_mount_or_after_it_is_for_the_superblock_
 }
 
 #[test]
+fn a_failure_that_is_read_after_the_proof_is_of_the_mount_that_is_gone() {
+    let mut world = mounted();
+    probe(&mut world, "/data", 5, 1);
+    probe(&mut world, "/data", 9, 70);
+    superblock(&mut world, 20, 71);
+    fails(&mut world, &ALL, 20);
+    let stay = sorted(&[Class::FsError, Class::FsCorruption]);
+    assert_eq!(left(&world), stay);
+    fails(&mut world, &[Class::ReadOnly], 21);
+    assert!(left(&world).contains(&Class::ReadOnly), "of the new one");
+}
+
+#[test]
 fn without_the_ids_of_a_newer_kernel_nothing_is_proven() {
     let mut world = mounted();
     world.probe("/data", healthy_probe(usage(100 * GIB, 50 * GIB)), 1);

@@ -25,6 +25,13 @@ fn at(seq: u64) -> Timestamp {
     clock().now + SignedDuration::from_millis(seq.cast_signed())
 }
 
+fn arrival(seq: u64) -> KernelClock {
+    KernelClock {
+        now: at(seq),
+        monotonic: clock().monotonic + Duration::from_millis(seq),
+    }
+}
+
 fn batcher(stored: Option<&Cursor>) -> Batcher {
     Batcher::new(
         StartPosition::new(BOOT, Medium::Kmsg, stored),
@@ -52,7 +59,7 @@ fn failure(seq: u64, device: &str, sector: u64) -> String {
 fn read(reading: &mut Batcher, records: impl IntoIterator<Item = String>) -> Vec<Batch> {
     for record in records {
         let seq = record::parse(record.as_bytes()).map_or(0, |record| record.seq);
-        reading.push(record.as_bytes(), at(seq), None);
+        reading.push(record.as_bytes(), arrival(seq), None);
     }
     reading.finish_batch();
     reading.take_batches()
@@ -137,6 +144,55 @@ fn a_new_log_is_read_from_its_oldest_record_without_counting_losses() {
     assert_eq!(
         (live.is_backlog, live.events[0].first.time),
         (false, at(502))
+    );
+}
+
+/// Live records, each with the kernel's time and that of its arrival in ms, and how many ms the clock
+/// has stood still in suspend until then.
+fn times(records: &[(u64, u64, u64)]) -> Vec<i64> {
+    let mut reading = batcher(None);
+    reading.catch_up();
+    let times = records
+        .iter()
+        .enumerate()
+        .map(|(seq, &(written, arrived, suspended))| {
+            let record = format!("3,{seq},{},-;I/O error, dev sda, sector 8", written * 1000);
+            let clock = KernelClock {
+                now: at(arrived),
+                monotonic: clock().monotonic + Duration::from_millis(arrived - suspended),
+            };
+            reading.push(record.as_bytes(), clock, None);
+            reading.finish_batch();
+            let batch = reading.take_batches().pop().expect("a batch");
+            let time = batch.events[0].last.time;
+            i64::try_from(time.duration_since(at(0)).as_millis()).expect("in range")
+        });
+    times.collect()
+}
+
+#[test]
+fn a_live_record_that_was_read_late_has_the_time_at_which_it_was_written() {
+    // 7 s behind our clock; 3 ms until the reader reads.
+    let prompt = (10_000, 17_003, 0);
+    assert_eq!(times(&[prompt]), [17_003], "nothing to compare with");
+    // The daemon was stopped for 20 s.
+    let late = [(12_000, 40_000, 0), (39_000, 46_003, 0)];
+    assert_eq!(times(&[prompt, late[0], late[1]]), [17_003, 19_003, 46_003]);
+    assert_eq!(
+        times(&late),
+        [40_000, 46_003],
+        "never before it was written"
+    );
+    // An hour in suspend is no delay.
+    assert_eq!(
+        times(&[prompt, (11_000, 3_618_003, 3_600_000)]),
+        [17_003, 3_618_003]
+    );
+    // After ten minutes the clocks may have drifted apart.
+    assert_eq!(times(&[prompt, (610_000, 618_000, 0)]), [17_003, 618_000]);
+    assert_eq!(
+        times(&[prompt, (610_000, 618_000, 0), (611_000, 618_500, 0)]),
+        [17_003, 618_000, 618_500]
     );
 }
 
@@ -434,7 +490,7 @@ fn junk_is_skipped_and_counted() {
         b"x,y,z,-;t",
         &[b'7'; 70_000],
     ] {
-        reading.push(junk, at(0), None);
+        reading.push(junk, arrival(0), None);
     }
     assert_eq!(
         (
@@ -478,7 +534,7 @@ fn a_flood_of_a_million_records_of_a_thousand_devices_is_a_bounded_batch_with_ex
             seq * 8
         )
         .expect("into a string");
-        reading.push(record.as_bytes(), at(0), None);
+        reading.push(record.as_bytes(), arrival(0), None);
         assert!(
             reading.events.len() <= ROLLUP_THRESHOLD
                 && reading.attached.len() <= MAX_ATTACHED
@@ -541,7 +597,7 @@ proptest! {
         for (length, every, stored) in runs {
             let mut run = batcher(ledger.cursor.as_ref());
             for (at_record, record) in log.iter().take(place + length).enumerate() {
-                run.push(record.as_bytes(), at(0), None);
+                run.push(record.as_bytes(), arrival(0), None);
                 if at_record % every == 0 {
                     run.finish_batch();
                     run.take_batches().into_iter().for_each(|batch| ledger.apply(batch));
@@ -567,7 +623,7 @@ proptest! {
         let stored = stored.map(|(counted, reread, lost)| Cursor { boot_id: BOOT.into(), counted_to: Some(counted), reread_from: reread, lost });
         let mut reading = batcher(stored.as_ref());
         for record in records {
-            reading.push(&record, at(0), None);
+            reading.push(&record, arrival(0), None);
         }
         reading.catch_up();
         reading.finish_batch();
