@@ -66,6 +66,16 @@ fn a_refused_reload_is_a_warning_with_its_line_until_a_good_file_is_read() {
     status_until(&daemon, "the warning has gone", |text| {
         text.contains("diskvitalsd") && !text.contains("refused")
     });
+    let path = daemon.dir.path().join("config.toml");
+    std::fs::remove_file(&path).expect("removed");
+    std::fs::create_dir(&path).expect("a directory in place of the file");
+    daemon.signal(nix::sys::signal::Signal::SIGHUP);
+    let refused = status_until(&daemon, "it warns", |text| text.contains("warning"));
+    assert!(
+        unwrapped(&refused).contains("config.toml: Is a directory"),
+        "{refused}"
+    );
+    std::fs::remove_dir(&path).expect("removed");
     write(&daemon, "[probes]\nmax_stuck = 64\n");
     let later = status_until(&daemon, "a restart is due", |text| text.contains("restart"));
     assert!(
