@@ -147,38 +147,21 @@ impl Handle {
         self.snapshots.clone()
     }
 
+    /// `is_repaired`: the note names a repair, and the errors until now no longer count.
     pub async fn acknowledge(
         &self,
         finding: FindingId,
         by: String,
         note: String,
         seen: SeenLevel,
+        is_repaired: bool,
     ) -> Result<Arc<Finding>, CommandError> {
         let command = |reply| Command::Acknowledge {
             finding,
             by,
             note,
             seen,
-            is_repaired: false,
-            reply,
-        };
-        self.ask(command).await?
-    }
-
-    /// The note names a repair: the errors until now no longer count.
-    pub(crate) async fn acknowledge_repair(
-        &self,
-        finding: FindingId,
-        by: String,
-        note: String,
-        seen: SeenLevel,
-    ) -> Result<Arc<Finding>, CommandError> {
-        let command = |reply| Command::Acknowledge {
-            finding,
-            by,
-            note,
-            seen,
-            is_repaired: true,
+            is_repaired,
             reply,
         };
         self.ask(command).await?

@@ -84,10 +84,10 @@ impl wire::admin_server::Admin for AdminService {
         // Only uid 0 reaches this line, and it is named root everywhere.
         let by = format!("uid {uid} (root)");
         let id = FindingId::known(id);
-        let finding = match repaired {
-            true => self.handle.acknowledge_repair(id, by, note, seen).await?,
-            false => self.handle.acknowledge(id, by, note, seen).await?,
-        };
+        let finding = self
+            .handle
+            .acknowledge(id, by, note, seen, repaired)
+            .await?;
         let snapshot = self.handle.snapshot();
         Ok(Response::new(convert::finding(&snapshot, &finding)))
     }

@@ -122,3 +122,52 @@ fn a_source_that_is_down_and_worn_drives_are_in_the_counts() {
     assert_eq!(counts.unread, ["source smart: no smartctl"]);
     assert_eq!(counts.near_end_of_life, ["sdb M S"]);
 }
+
+#[test]
+fn a_source_of_evidence_is_the_subject_of_a_cause_and_well_once_it_is_read() {
+    let subject = || wire::Subject {
+        kind: wire::SubjectKind::Source.into(),
+        id: "smart".to_owned(),
+        name: "source smart".to_owned(),
+    };
+    let finding = wire::Finding {
+        id: "one".to_owned(),
+        subject: Some(subject()),
+        severity: wire::Severity::Suspect.into(),
+        reason: "MonitoringIncomplete".to_owned(),
+        message: "SMART cannot be read: smartctl is not installed".to_owned(),
+        ..Default::default()
+    };
+    let cause = wire::Cause {
+        id: "source:smart".to_owned(),
+        subject: Some(subject()),
+        name: "source smart".to_owned(),
+        severity: wire::Severity::Suspect.into(),
+        counted: true,
+        findings: vec![wire::CauseFinding {
+            finding_id: "one".to_owned(),
+            subject: Some(subject()),
+            reason: finding.reason.clone(),
+            severity: finding.severity,
+            ..Default::default()
+        }],
+        message: finding.message.clone(),
+        ..Default::default()
+    };
+    let mut answers = Answers {
+        causes: vec![cause],
+        findings: vec![finding],
+        ..answers()
+    };
+    let state = NodeState::from_wire(&answers);
+    assert_eq!(state.causes[0].subject, "smart");
+    assert_eq!(
+        state.causes[0].item.message,
+        "SMART cannot be read: smartctl is not installed"
+    );
+    assert!(state.subjects.contains("smart") && !state.good.contains("smart"));
+    answers.causes.clear();
+    answers.findings.clear();
+    answers.node.sources[0].state = wire::source_state::State::Active.into();
+    assert!(NodeState::from_wire(&answers).good.contains("smart"));
+}

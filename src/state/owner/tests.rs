@@ -271,6 +271,7 @@ async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
                     "uid 0".to_owned(),
                     "known".to_owned(),
                     SeenLevel::default(),
+                    false,
                 )
                 .await
         }
@@ -315,6 +316,7 @@ async fn a_hung_disk_fails_the_acknowledgement_and_blocks_nothing_else() {
             "uid 0".to_owned(),
             "known".to_owned(),
             SeenLevel::default(),
+            false,
         )
         .await;
     assert!(
@@ -367,6 +369,7 @@ async fn without_a_store_an_acknowledgement_holds_in_memory_and_is_written_when_
             "uid 0".to_owned(),
             "known".to_owned(),
             SeenLevel::default(),
+            false,
         )
         .await
         .unwrap();
@@ -523,7 +526,8 @@ async fn shutdown_waits_at_most_a_second_for_the_disk() {
                 FindingId::known("x"),
                 String::new(),
                 String::new(),
-                SeenLevel::default()
+                SeenLevel::default(),
+                false,
             )
             .await,
         Err(CommandError::Stopping)

@@ -193,6 +193,31 @@ fn a_drive_finding_targets_the_node_and_a_volume_finding_its_pod_and_claim() {
 }
 
 #[test]
+fn a_source_of_evidence_that_is_down_is_an_event_of_the_node_until_it_is_cleared() {
+    let smart = Subject::Source {
+        id: "smart".into(),
+        label: "SMART".into(),
+    };
+    let issue = Issue {
+        reason: "MonitoringIncomplete".into(),
+        message: "SMART cannot be read: smartctl is not installed".into(),
+        ..issue(smart, Severity::Suspect)
+    };
+    let (before, after) = (snapshot(&[]), snapshot(&[("0a", issue.clone())]));
+    let text = "SMART: SMART cannot be read: smartctl is not installed";
+    let raised = one("node", StorageTransitionKind::Raised, text);
+    assert_eq!(lines(Some(&before), &after), [raised]);
+    assert_eq!(lines(Some(&after), &before), [], "not without a record");
+    let over = with_cleared(before, "0a", &issue, NOW);
+    let over = lines(Some(&after), &over);
+    assert_eq!(over.len(), 1);
+    assert_eq!(
+        (over[0].0.as_str(), &over[0].1),
+        ("node", &StorageTransitionKind::Cleared)
+    );
+}
+
+#[test]
 fn a_volume_with_unnamed_pods_targets_the_node_and_its_claim() {
     let mut after = snapshot(&[("0b", issue(volume("v1"), Severity::Bad))]);
     after.volumes.get_mut("v1").expect("there").pods.clear();
