@@ -174,12 +174,14 @@ impl Writer<'_> {
             names.join(", ")
         };
         field("hits", &names(false, false));
-        field("one copy", &names(true, true));
+        // In the words of `status`.
+        field("no redundancy left", &names(true, true));
         field("covered", &names(true, false));
         let hidden = item.hits.len().saturating_sub(MAX_HITS) as u64 + item.more_hits;
         if hidden > 0 {
             field("", &format!("and {hidden} more"));
         }
+        let more = item.evidence.len().saturating_sub(MAX_EVIDENCE);
         for evidence in item.evidence.iter().take(MAX_EVIDENCE) {
             let time = evidence
                 .time
@@ -189,6 +191,9 @@ impl Writer<'_> {
                 "evidence",
                 &format!("{time}{}: {}", evidence.source, evidence.text),
             );
+        }
+        if more > 0 {
+            field("", &format!("and {more} more: `{}`", item.command));
         }
         field("to do", &self.local_times(&item.action));
         field("command", &item.command);

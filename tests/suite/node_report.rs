@@ -119,8 +119,8 @@ fn two_dying_disks_have_a_text_report_for_terminals_and_mail() {
         let evidence = findings
             .lines()
             .filter(|line| line.trim_start().starts_with("evidence"));
-        assert_eq!(evidence.count(), 21, "{findings}");
-        let (before, gaps) = body.split_once("  source udev").expect("a gap");
+        assert_eq!(evidence.count(), 23, "{findings}");
+        let (before, gaps) = body.split_once("  source ").expect("a gap");
         let (_, after) = gaps.split_once("\n\n").expect("an end");
         let body = format!("{before}SOURCES\n\n{after}");
         insta::assert_snapshot!(format!("report_at_{columns}_columns"), body);

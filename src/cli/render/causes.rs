@@ -1,6 +1,5 @@
 //! Causes: a block each, the names that people know first. BAD takes four lines on a wide screen,
-//! others three, and those that do not count two; one more where the message says which drive holds
-//! the last copy.
+//! others three, and those that do not count two; one more where the message is about redundancy.
 
 use crate::api::wire;
 use crate::api::wire::cause::Kind;
@@ -17,30 +16,64 @@ use crate::model::reason::Reason;
 /// A name takes at most this share of a line.
 const NAME_SHARE: usize = 2;
 const INDENT: &str = "    ";
+/// How messages about the last copy begin (model/assess/redundancy/words.rs).
+const NO_REDUNDANCY: &str = "no redundancy left";
 
 /// `findings`: who acknowledged it, and why, is in these.
 pub(crate) fn block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
-    let (mut text, hidden) = heading(cause, screen);
+    block_of(cause, findings, screen, Extent::OneLine)
+}
+
+/// The same with every line in full.
+pub(crate) fn whole_block(
+    cause: &wire::Cause,
+    findings: &[wire::Finding],
+    screen: &Screen,
+) -> String {
+    block_of(cause, findings, screen, Extent::Whole)
+}
+
+/// How much of a message, of the hits and of the advice is shown on a wide screen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// What fits on one line: `explain` has the whole text.
+    OneLine,
+    Whole,
+}
+
+fn block_of(
+    cause: &wire::Cause,
+    findings: &[wire::Finding],
+    screen: &Screen,
+    extent: Extent,
+) -> String {
     // A notice hits nothing, and a mount hits itself.
-    let has_message = matches!(cause.kind(), Kind::Mount | Kind::Device | Kind::Source)
-        || cause.severity() == wire::Severity::Info;
-    let second = match hits(cause, screen) {
-        Some(hits) if !has_message => hits,
-        _ if has_message => {
-            let message = message_about(&cause.message, cause.subject.as_ref(), screen);
-            one_line(&message, screen)
-        }
-        _ => advice(cause, screen),
-    };
-    // Where the last copy is decides what may be pulled.
-    if leads(cause) && !has_message {
-        let message = message_about(&cause.message, cause.subject.as_ref(), screen);
-        text.push_str(&one_line(&message, screen));
+    let is_notice = cause.severity() == wire::Severity::Info;
+    let has_hits = !is_notice && !matches!(cause.kind(), Kind::Mount | Kind::Source);
+    let hits = match extent {
+        Extent::OneLine => hits(cause, screen),
+        Extent::Whole => whole_hits(cause, screen),
     }
-    text.push_str(&second);
+    .filter(|_| has_hits);
+    // Where the last copy is decides what may be pulled.
+    let has_message = !has_hits || cause.kind() == Kind::Device || leads(cause);
+    let (mut text, hidden) = heading(cause, screen);
+    if has_message {
+        let message = message_about(&cause.message, cause.subject.as_ref(), screen);
+        text.push_str(&paragraph(&message, screen, extent));
+    }
+    let advice = match extent {
+        Extent::OneLine => advice(cause, screen),
+        Extent::Whole => paragraph(&cause.action, screen, extent),
+    };
+    let is_bare = !has_message && hits.is_none();
+    text.push_str(hits.as_deref().unwrap_or_default());
+    if is_bare {
+        text.push_str(&advice);
+    }
     text.push_str(&acknowledgements(cause, findings, screen));
-    if cause.counted && (has_message || !cause.hits.is_empty()) {
-        text.push_str(&advice(cause, screen));
+    if cause.counted && !is_bare {
+        text.push_str(&advice);
     }
     if is_urgent(cause) {
         let mut command = format!("  diskvitals explain {}", escape_control(&cause.explain));
@@ -86,13 +119,7 @@ pub(crate) fn in_full(cause: &wire::Cause, findings: &[wire::Finding], screen: &
             text.push_str(&wrapped(&screen.local_times(line), "  ", screen));
         }
     }
-    let unlimited = Screen {
-        width: None,
-        ..screen.clone()
-    };
-    if let Some(hits) = hits(cause, &unlimited) {
-        text.push_str(&wrapped(hits.trim(), "  ", screen));
-    }
+    text.push_str(&whole_hits(cause, screen).unwrap_or_default());
     let command = format!("  diskvitals explain {}", escape_control(&cause.explain));
     text.push_str(&format!("{}\n", screen.paint(Tone::Faint, command)));
     let of = |list: &[wire::CauseFinding]| -> Vec<wire::Finding> {
@@ -313,12 +340,15 @@ pub(crate) fn reasons(cause: &wire::Cause) -> Vec<String> {
 /// `hits /  /srv/bay0  pod db/mysql-0; covered: /home`, as many as fit on the line.
 pub(super) fn hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
     let limit = screen.width.map_or(usize::MAX, usize::from);
+    // The message says it.
+    let is_said = leads(cause) && cause.message.contains(NO_REDUNDANCY);
     let (mut line, mut shown, mut last) = (String::new(), 0, None);
     for (at, hit) in cause.hits.iter().enumerate() {
         let share = (hit.covered, hit.last_copy);
         let before = match (line.is_empty(), share) {
             _ if last == Some(share) => "  ",
             (true, (false, _)) => "  hits ",
+            (true, (true, true)) if is_said => "  on it: ",
             (true, (true, true)) => "  no redundancy left: ",
             (true, (true, false)) => "  covered by redundancy: ",
             (false, (true, true)) => "; no redundancy left: ",
@@ -346,6 +376,14 @@ pub(super) fn hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
     (shown > 0).then(|| line + "\n")
 }
 
+fn whole_hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
+    let unlimited = Screen {
+        width: None,
+        ..screen.clone()
+    };
+    hits(cause, &unlimited).map(|hits| wrapped(hits.trim(), "  ", screen))
+}
+
 fn hit_name(hit: &wire::CauseHit, limit: usize) -> String {
     let name = shortened(&hit.name, limit / NAME_SHARE);
     let kind = match hit.kind() {
@@ -354,30 +392,38 @@ fn hit_name(hit: &wire::CauseHit, limit: usize) -> String {
         HitKind::Swap => "swap on ",
         HitKind::Mount | HitKind::Device | HitKind::Unspecified => "",
     };
-    match hit.reasons.is_empty() {
+    let reasons = hit_reasons(hit).join(", ");
+    match reasons.is_empty() {
         true => format!("{kind}{name}"),
-        false => format!("{kind}{name} ({})", escape_control(&hit.reasons.join(", "))),
+        false => format!("{kind}{name} ({})", escape_control(&reasons)),
     }
+}
+
+/// Without the reason that `no redundancy left` says.
+pub(crate) fn hit_reasons(hit: &wire::CauseHit) -> Vec<String> {
+    let is_said = |reason: &str| hit.last_copy && reason == Reason::RedundancyLost.name();
+    let reasons = hit.reasons.iter().filter(|reason| !is_said(reason));
+    reasons.cloned().collect()
 }
 
 /// The action; on a wide screen the sentences of it that fit on one line.
 fn advice(cause: &wire::Cause, screen: &Screen) -> String {
     let text = &cause.action;
     let Some(width) = screen.width.filter(|width| *width >= NARROW) else {
-        return one_line(text, screen);
+        return paragraph(text, screen, Extent::OneLine);
     };
     let room = usize::from(width) - INDENT.len() / 2;
     let ends = text.match_indices(". ").map(|(at, _)| at + 1);
     let fits = |end: &usize| columns(&text[..*end]) <= room;
     let end = ends.chain([text.len()]).take_while(fits).last();
-    one_line(&text[..end.unwrap_or(text.len())], screen)
+    let end = end.unwrap_or(text.len());
+    paragraph(&text[..end], screen, Extent::OneLine)
 }
 
-/// On a wide screen one line, cut if it must be: `explain` has the whole text.
-fn one_line(text: &str, screen: &Screen) -> String {
+fn paragraph(text: &str, screen: &Screen, extent: Extent) -> String {
     let text = screen.local_times(text);
     match screen.width {
-        Some(width) if width >= NARROW => {
+        Some(width) if width >= NARROW && extent == Extent::OneLine => {
             format!("  {}\n", shortened(&text, usize::from(width) - 2))
         }
         Some(_) => wrapped(&text, "  ", screen),

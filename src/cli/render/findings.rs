@@ -1,8 +1,9 @@
 //! Findings: a table in the daemon's order (worst first), each in full with its evidence.
 
 use crate::api::wire;
+use crate::api::wire::FindingStatus as Status;
 use crate::cli::render::{NARROW, Part, heading, wrapped, wrapped_parts};
-use crate::cli::screen::{Screen, Tone, enum_label, escape_control, severity};
+use crate::cli::screen::{Screen, Tone, escape_control, severity};
 use crate::cli::table::{Cells, Column, column, plain, table_rows};
 use crate::model::reason::Reason;
 
@@ -129,16 +130,28 @@ pub(crate) fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
 /// The finding, what to do, its evidence verbatim, and the condition that clears it.
 pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
     let (word_of_severity, tone) = severity(finding);
-    let status = enum_label(finding.status().as_str_name(), "FINDING_STATUS_");
+    // The severity says the rest.
+    let status = match finding.status() {
+        Status::Inaccessible => "(data not accessible), ",
+        Status::DataLoss => "(data lost), ",
+        Status::Information | Status::Degraded | Status::Unspecified => "",
+    };
     let about = format!(
-        "({status}), {}, {}",
+        "{status}{}, {}",
         escape_control(&subject(finding)),
         screen.ago(finding.since.as_ref()),
     );
     let title = [
         Part::new("", word_of_severity.to_owned(), tone),
         Part::new(" ", escape_control(&finding.reason), Tone::Strong),
-        Part::new(" ", about, Tone::Plain),
+        Part::new(
+            match status.is_empty() {
+                true => ", ",
+                false => " ",
+            },
+            about,
+            Tone::Plain,
+        ),
     ];
     let mut text = wrapped_parts(&title, "", INDENT, screen);
     text.push_str(&wrapped(

@@ -358,7 +358,7 @@ fn one_drive_and_one_volume_in_full() {
     drives      nguid.nvme0n1
 
     findings
-    BAD NotAccessible (inaccessible), pod default/web-0, 3 min ago
+    BAD NotAccessible (data not accessible), pod default/web-0, 3 min ago
         /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output
         error (EIO)
         to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem
@@ -448,7 +448,7 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
       md md0  (see above)
 
     findings
-    BAD NotAccessible (inaccessible), pod default/web-0, 3 min ago
+    BAD NotAccessible (data not accessible), pod default/web-0, 3 min ago
         /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output
         error (EIO)
         to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem

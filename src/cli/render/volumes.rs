@@ -47,7 +47,7 @@ pub(crate) fn order(place: &str, volume: &wire::Volume) -> impl Ord + use<> {
 }
 
 /// The name of the device below the volume: VG/LV, md0, sda1.
-fn device(volume: &wire::Volume) -> &str {
+pub(crate) fn device(volume: &wire::Volume) -> &str {
     match volume.device_name.as_str() {
         "" => &volume.device,
         name => name,
@@ -113,10 +113,9 @@ fn row(place: String, volume: &wire::Volume) -> Cells {
                 .map(|fs| fs.r#type.clone())
                 .unwrap_or_default()
         }),
-        plain(if volume.remote {
-            "remote".to_owned()
-        } else {
-            device(volume).to_owned()
+        plain(match device(volume) {
+            "" if volume.remote => "remote".to_owned(),
+            name => name.to_owned(),
         }),
         (reasons.join(", "), tone),
         plain(&volume.id),

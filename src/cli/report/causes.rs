@@ -75,7 +75,7 @@ fn one_cause(cause: &wire::Cause, answers: &Answers, screen: &Screen, html: &mut
         html.element("p", &[], |html| {
             html.text(&message(cause, screen));
             let since = screen.date_time(cause.since.as_ref());
-            html.text_in("span", &[("class", "faint")], &format!(" since {since}"));
+            html.text_in("span", &[("class", "faint")], &format!(" (since {since})"));
         });
         for line in render_causes::acknowledged_by(cause, &answers.findings, screen) {
             html.text_in("p", &[("class", "faint")], &line);
@@ -142,12 +142,13 @@ fn hits(cause: &wire::Cause, html: &mut Html) {
             };
             let covered = match (hit.covered, hit.last_copy) {
                 (true, true) => " (no redundancy left)",
-                (true, false) => " (redundant)",
+                (true, false) => " (covered by redundancy)",
                 (false, _) => "",
             };
-            let reasons = match hit.reasons.is_empty() {
+            let reasons = render_causes::hit_reasons(hit).join(", ");
+            let reasons = match reasons.is_empty() {
                 true => String::new(),
-                false => format!(": {}", hit.reasons.join(", ")),
+                false => format!(": {reasons}"),
             };
             let text = format!("{kind}{}{covered}{reasons}", hit.name);
             html.text_in("li", &[("class", class)], &text);

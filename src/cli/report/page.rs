@@ -191,7 +191,11 @@ fn bays(answers: &Answers, html: &mut Html) {
             label::sort_key(&drive.name),
         )
     });
-    section(html, "bays", "Drives by slot", |html| {
+    let title = match drives.iter().any(|(_, drive)| !slot(drive).is_empty()) {
+        true => "Drives by slot",
+        false => "Drives at a glance",
+    };
+    section(html, "bays", title, |html| {
         html.element("ul", &[("class", "bays")], |html| {
             for (at, drive) in drives {
                 html.element("li", &[], |html| {

@@ -269,17 +269,16 @@ fn volume_row(place: &str, volume: &wire::Volume, screen: &Screen, html: &mut Ht
     });
     html.text_in("td", &[("class", "nowrap")], full.as_deref().unwrap_or("–"));
     let kind = match volume.block {
-        true => "raw block",
+        true => "block",
         false => volume
             .filesystem
             .as_ref()
             .map_or("–", |it| it.r#type.as_str()),
     };
     html.text_in("td", &[], kind);
-    let device = match (volume.remote, volume.device_name.as_str()) {
-        (true, _) => "remote",
-        (_, "") => or_dash(&volume.device),
-        (_, name) => name,
+    let device = match crate::cli::render::volumes::device(volume) {
+        "" if volume.remote => "remote",
+        name => or_dash(name),
     };
     html.text_in("td", &[], device);
 }

@@ -20,7 +20,7 @@ pub(super) fn report(answers: &Answers, screen: &Screen) -> String {
     let all = answers.causes();
     for cause in all.iter().take(MAX_CAUSES) {
         text.push('\n');
-        text.push_str(&causes::block(cause, view.findings, screen));
+        text.push_str(&causes::whole_block(cause, view.findings, screen));
     }
     if all.len() > MAX_CAUSES {
         text.push_str(&format!("\nand {} more causes\n", all.len() - MAX_CAUSES));

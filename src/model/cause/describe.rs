@@ -18,7 +18,8 @@ impl Grouping<'_> {
                     .layer_state(name)
                     .map(figures::layer)
                     .unwrap_or_default(),
-                explain: name.to_owned(),
+                // A dm device has another number after each boot.
+                explain: plain_name(&label).unwrap_or(name).to_owned(),
                 ..named(kind, prefix, Subject::Device(name.to_owned()), label)
             }
         };
@@ -144,9 +145,11 @@ fn named(kind: CauseKind, prefix: &str, subject: Subject, name: String) -> Cause
 fn explain_name(name: &str, id: &VolumeId) -> String {
     let name = name.strip_prefix("pod ").unwrap_or(name);
     let name = name.strip_prefix("pv ").unwrap_or(name);
+    plain_name(name).unwrap_or(id.as_str()).to_owned()
+}
+
+/// The name, if a shell takes it as it is.
+fn plain_name(name: &str) -> Option<&str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._:@+-".contains(c);
-    match name.len() <= 200 && name.chars().all(is_plain) {
-        true => name.to_owned(),
-        false => id.to_string(),
-    }
+    (name.len() <= 200 && name.chars().all(is_plain)).then_some(name)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::model::advice::has_last_copy;
 use crate::model::assess::shares_controller;
+use crate::model::block::{LayerState, MultipathPath};
 use crate::model::cause::{Cause, Grouping, Hit, HitKind, Origin};
 use crate::model::finding::{Health, Severity, Subject};
 use crate::model::ids::DriveId;
@@ -77,7 +78,8 @@ impl Grouping<'_> {
                 false
             }
         };
-        let last_copy = covered && has_last_copy(self.snapshot, volume);
+        let last_copy =
+            covered && (has_last_copy(self.snapshot, volume) || self.has_one_path(origin));
         let hit = |kind, name: String| Hit {
             kind,
             name,
@@ -101,6 +103,15 @@ impl Grouping<'_> {
             });
         }
         hits
+    }
+
+    /// The next failed path of a multipath device takes it away.
+    fn has_one_path(&self, origin: &Origin) -> bool {
+        let Origin::Device(name) = origin else {
+            return false;
+        };
+        let is_one = |paths: &[MultipathPath]| paths.iter().filter(|path| path.active).count() == 1;
+        matches!(self.layer_state(name), Some(LayerState::Multipath(multipath)) if is_one(&multipath.paths))
     }
 
     /// Whether the volume stays intact if the drive fails together with every drive that is BAD.

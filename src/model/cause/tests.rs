@@ -3,7 +3,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::block::{BlockDevice, Layer, MdState, ThinPool};
+use crate::model::block::{BlockDevice, Layer, MdState, Multipath, MultipathPath, ThinPool};
+use crate::model::dev::DevNo;
 use crate::model::finding::{Acknowledgement, Health, SeenLevel, Status};
 use crate::model::fixture::*;
 use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor};
@@ -229,6 +230,37 @@ fn a_degraded_array_is_one_cause_with_all_its_mounts() {
             "Suspect sda (): LinkErrors >  | /home /srv",
         ]
     );
+}
+
+#[test]
+fn a_multipath_device_with_one_path_has_no_redundancy_left_and_its_name_after_a_boot() {
+    let host = TestHost::default()
+        .disk("sdb", "8:16", "B")
+        .with(dm("dm-0", "253:0", "mpatha", "mpath-B", &["sdb"]))
+        .uuid("dm-0", "san")
+        .mounted("253:0", "/", "/san", "xfs", "/dev/mapper/mpatha");
+    for (active, hit) in [(1, "[/san]"), (2, "(/san)")] {
+        let mut node = Node::new(host.clone());
+        let path = |at: u32| MultipathPath {
+            dev: DevNo::new(8, 16 * at),
+            active: at <= active,
+            fail_count: 0,
+        };
+        let paths = (1..=3).map(path).collect();
+        let state = Multipath {
+            paths,
+            ..Multipath::default()
+        };
+        node.world.layer("dm-0", LayerState::Multipath(state), 10);
+        assert_eq!(
+            node.causes(11),
+            [format!(
+                "Suspect mpatha ({active} of 3 paths): PathsDegraded >  | {hit}"
+            )]
+        );
+        let snapshot = node.snapshot(12);
+        assert_eq!(snapshot.causes.values().next().unwrap().explain, "mpatha");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! md arrays and LVM's RAID: what their members still hold.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -249,14 +249,32 @@ fn md_evidence(name: &str, at: Timestamp, md: &MdState) -> Vec<Evidence> {
             at,
             md.degraded.to_string(),
         ),
-        evidence(WitnessKind::Layer, file("array_state"), at, &md.array_state),
-    ];
-    proof.extend(md.members.iter().take(4).map(|member| {
         evidence(
             WitnessKind::Layer,
-            file(&format!("dev-{}/state", member.device)),
+            file("raid_disks"),
             at,
-            &member.state,
+            md.raid_disks.to_string(),
+        ),
+        evidence(WitnessKind::Layer, file("array_state"), at, &md.array_state),
+    ];
+    let mut states: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for member in &md.members {
+        states
+            .entry(&member.state)
+            .or_default()
+            .push(&member.device);
+    }
+    proof.extend(states.iter().map(|(state, devices)| {
+        let devices = devices.join(",");
+        let devices = match devices.contains(',') {
+            true => format!("{{{devices}}}"),
+            false => devices,
+        };
+        evidence(
+            WitnessKind::Layer,
+            file(&format!("dev-{devices}/state")),
+            at,
+            *state,
         )
     }));
     proof
