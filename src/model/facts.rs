@@ -357,6 +357,10 @@ impl Facts {
                 Some(known) if self.has_idle_rotating_drive(&known.facts) => ProbePace::Idle,
                 _ => ProbePace::Local,
             },
+            awaited_scrub: match self.volumes.get(&target.volume) {
+                Some(known) if target.filesystem == "btrfs" => self.awaited_scrub(known),
+                _ => None,
+            },
             domains: target.domains.clone(),
         };
         self.probes.mounts().iter().map(target).collect()

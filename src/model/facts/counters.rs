@@ -153,6 +153,9 @@ impl Facts {
                 });
             }
         }
+        if change == Urgency::Immediate {
+            self.record_scrubs();
+        }
         change
     }
 
@@ -209,8 +212,13 @@ impl Facts {
     }
 
     /// When the last scrub of this volume's btrfs began, by the wall clock, if it read every member
-    /// to the end and found no error.
+    /// to the end and found no error. None while a member is missing.
     pub(crate) fn clean_scrub(&self, known: &KnownVolume) -> Option<Timestamp> {
+        let device = known.facts.device.as_ref();
+        let btrfs = device.and_then(|name| self.inventory()?.btrfs_of(name));
+        if btrfs.is_some_and(|btrfs| btrfs.missing_devices > 0) {
+            return None;
+        }
         let scrubs: Vec<&CounterHistory> = self.counter_series(known, "btrfs-scrub ").collect();
         let started = |member: &CounterHistory| {
             let id = member.details.get("devid")?;
