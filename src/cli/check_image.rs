@@ -193,6 +193,7 @@ fn check(
         verdict: Some(outcome.verdict),
         reason: outcome.reason,
         cancelled: false,
+        is_scrubbed: false,
     }
 }
 

@@ -4,6 +4,7 @@
 //! In: findings, the volumes above a drive. Out: the action, and a sentence with the numbers. New
 //! judgement does not belong here: `assess` has decided the severity.
 
+mod filesystem;
 mod medium;
 #[cfg(test)]
 mod tests;
@@ -58,9 +59,10 @@ pub fn for_finding(snapshot: &Snapshot, finding: &Finding) -> String {
     let medium = Medium::of(snapshot, &finding.subject);
     let action = medium.action(finding.reason);
     let action = action.unwrap_or_else(|| finding.reason.action_at(finding.severity));
+    let action = filesystem::action(snapshot, finding).unwrap_or_else(|| action.to_owned());
     match closing(finding, finding.id.as_str()) {
         Some(closing) => format!("{action} {closing}"),
-        None => action.to_owned(),
+        None => action,
     }
 }
 

@@ -478,6 +478,9 @@ pub struct Check {
     pub reason: String,
     /// The check was cancelled and has not ended yet.
     pub cancelled: bool,
+    /// A scrub that began after the check has read every member without an error.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_scrubbed: bool,
 }
 
 impl Check {

@@ -2,6 +2,7 @@
 
 mod apply;
 pub(crate) mod attachments;
+pub(crate) mod btrfs_members;
 pub mod checks;
 mod corruption;
 pub(crate) mod counters;
@@ -356,6 +357,10 @@ impl Facts {
                 _ if target.is_network => ProbePace::Network,
                 Some(known) if self.has_idle_rotating_drive(&known.facts) => ProbePace::Idle,
                 _ => ProbePace::Local,
+            },
+            awaited_scrub: match self.volumes.get(&target.volume) {
+                Some(known) if target.filesystem == "btrfs" => self.awaited_scrub(known),
+                _ => None,
             },
             domains: target.domains.clone(),
         };

@@ -90,6 +90,8 @@ pub struct ProbeTarget {
     pub asleep: bool,
     pub filesystem: String,
     pub pace: ProbePace,
+    /// The UUID of a btrfs of which the record of the last scrub is needed.
+    pub awaited_scrub: Option<String>,
     /// What hangs together with it: limits how many stuck workers it costs.
     pub domains: FailureDomains,
 }

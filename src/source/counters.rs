@@ -357,7 +357,10 @@ async fn read_others(context: &Context, mut all: CounterReadings) -> CounterRead
         ));
     }
     join(&mut rest, &mut all).await;
-    for (uuid, members) in btrfs_with_errors(&all.readings) {
+    let awaited = targets
+        .iter()
+        .filter_map(|target| target.awaited_scrub.as_deref());
+    for (uuid, members) in btrfs_to_ask(&all.readings, &awaited.collect()) {
         let key = format!("scrub of the btrfs {uuid}");
         let part = CounterGroup::BtrfsScrub { uuid, members };
         rest.spawn(query(
@@ -392,8 +395,11 @@ async fn join(rest: &mut JoinSet<Result<CounterReadings, GroupError>>, all: &mut
     }
 }
 
-/// The btrfs that count errors, by UUID, with their members.
-fn btrfs_with_errors(readings: &[CounterReading]) -> BTreeMap<String, BTreeMap<String, String>> {
+/// The btrfs that count errors, or of which the last scrub is awaited, by UUID, with their members.
+fn btrfs_to_ask(
+    readings: &[CounterReading],
+    awaited: &BTreeSet<&str>,
+) -> BTreeMap<String, BTreeMap<String, String>> {
     let mut found: BTreeMap<String, (bool, BTreeMap<String, String>)> = BTreeMap::new();
     for reading in readings.iter().filter(|reading| reading.source == "btrfs") {
         let details = &reading.details;
@@ -408,7 +414,7 @@ fn btrfs_with_errors(readings: &[CounterReading]) -> BTreeMap<String, BTreeMap<S
             members.insert(id.clone(), name.clone());
         }
     }
-    found.retain(|_, (has_errors, _)| *has_errors);
+    found.retain(|uuid, (has_errors, _)| *has_errors || awaited.contains(uuid.as_str()));
     found
         .into_iter()
         .map(|(uuid, (_, members))| (uuid, members))

@@ -335,6 +335,7 @@ mod tests {
             asleep: false,
             filesystem: filesystem.into(),
             pace: ProbePace::Local,
+            awaited_scrub: None,
             domains: FailureDomains::default(),
         }
     }

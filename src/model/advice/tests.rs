@@ -163,3 +163,81 @@ fn the_filesystem_on_a_loop_device_is_looked_for_in_its_file() {
         assert!(!text.contains("cable") && !text.contains("slot"), "{text}");
     }
 }
+
+#[test]
+fn a_corrupted_filesystem_is_repaired_by_steps_that_name_its_device() {
+    let host = |fs_type: &str| {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .disk("sdb", "8:16", "B")
+            .with(dm("dm-0", "253:0", "luks", "CRYPT-x", &["sdb"]))
+            .uuid("sda", "u")
+            .mounted("8:0", "/", "/data", fs_type, "/dev/sda");
+        let device = world.inventory.devices.get_mut("dm-0").expect("there");
+        device.fs_type = Some(fs_type.into());
+        snapshot(world)
+    };
+    let mounted = || Subject::Volume(volume("fs:u"));
+    let unmounted = || Subject::Device("dm-0".into());
+    for (fs_type, subject, steps) in [
+        (
+            "ext4",
+            mounted(),
+            &[
+                "unmount it",
+                "mount and unmount /dev/sda once",
+                "`e2fsck -fn /dev/sda`",
+                "`e2fsck -f /dev/sda`",
+            ][..],
+        ),
+        (
+            "xfs",
+            unmounted(),
+            &[
+                "mount and unmount /dev/mapper/luks once",
+                "`xfs_repair -n /dev/mapper/luks`",
+                "`xfs_repair /dev/mapper/luks`",
+                "`diskvitals check /dev/mapper/luks`",
+            ],
+        ),
+        (
+            "btrfs",
+            mounted(),
+            &[
+                "Then start a scrub",
+                "`btrfs scrub start -B /data`",
+                "unmount it",
+                "`diskvitals check /dev/sda`",
+            ],
+        ),
+        (
+            "btrfs",
+            unmounted(),
+            &[
+                "mount it and start a scrub",
+                "`diskvitals check /dev/mapper/luks`",
+            ],
+        ),
+    ] {
+        let found = finding(subject, Reason::FilesystemCorrupted, Severity::Bad);
+        let text = for_finding(&host(fs_type), &found);
+        let places: Vec<Option<usize>> = steps.iter().map(|step| text.find(step)).collect();
+        assert!(places.iter().all(Option::is_some), "{steps:?}: {text}");
+        assert!(places.is_sorted(), "{steps:?}: {text}");
+        for never in ["DEVICE", "xfs_repair -L", "--repair", "  "] {
+            assert!(!text.contains(never), "{text}");
+        }
+    }
+    let suspect = finding(mounted(), Reason::FilesystemCorrupted, Severity::Suspect);
+    let text = for_finding(&host("btrfs"), &suspect);
+    assert!(text.contains("`btrfs scrub start -B /data`"), "{text}");
+    // The text of the table where the device or the filesystem is not known.
+    for subject in [
+        Subject::Volume(volume("fs:gone")),
+        Subject::Device("sda".into()),
+    ] {
+        let found = finding(subject, Reason::FilesystemCorrupted, Severity::Bad);
+        let text = for_finding(&host("ext4"), &found);
+        assert_eq!(text, Reason::FilesystemCorrupted.action_at(Severity::Bad));
+    }
+}

@@ -15,6 +15,7 @@ use crate::model::check::{
 };
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Evidence, Severity, Verdict, WitnessKind};
+use crate::model::path::HostPath;
 use crate::model::policy::Policy;
 
 /// Maximum number of lines of one run that are shown as evidence.
@@ -27,14 +28,12 @@ const EXT4_CORRUPTED: [&str; 2] = ["4", "5"];
 /// damaged and not only bookkeeping. Clears with a later CLEAN check of at least the same strength,
 /// when ext4 is mounted after a repair that its superblock records, or with a new filesystem on the
 /// device. SUSPECT where a btrfs has damaged copies beside good ones: clears with a later CLEAN
-/// check, or a scrub.
+/// check, or with a later scrub that reads every device without an error.
 pub(crate) fn corrupted(facts: &Facts, known: &KnownVolume) -> Option<Verdict> {
-    verdict_of(
-        unresolved(facts, known, CheckVerdict::Corrupted).or_else(|| {
-            unresolved(facts, known, CheckVerdict::Suspected)
-                .filter(|check| has_damaged_copies(check))
-        }),
-    )
+    let check = unresolved(facts, known, CheckVerdict::Corrupted).or_else(|| {
+        unresolved(facts, known, CheckVerdict::Suspected).filter(|check| has_damaged_copies(check))
+    });
+    verdict_of(check, known.facts.mounts.first().map(|mount| &mount.path))
 }
 
 /// Live runs showed the same findings each time. SUSPECT. Clears with any later CLEAN check, or a
@@ -45,7 +44,7 @@ pub(crate) fn suspect(input: &VolumeInput) -> Option<Verdict> {
         return Some(Verdict::Clear);
     }
     let suspected = unresolved(facts, known, CheckVerdict::Suspected);
-    verdict_of(suspected.filter(|check| !has_damaged_copies(check)))
+    verdict_of(suspected.filter(|check| !has_damaged_copies(check)), None)
 }
 
 /// A btrfs check read a good copy of each damaged one.
@@ -92,6 +91,7 @@ pub(crate) fn device(facts: &Facts, name: &str) -> Option<Verdict> {
     verdict_of(
         latest(CheckVerdict::Corrupted)
             .or_else(|| latest(CheckVerdict::Suspected).filter(|check| has_damaged_copies(check))),
+        None,
     )
 }
 
@@ -207,7 +207,8 @@ fn ext4_error_count(facts: &Facts, known: &KnownVolume) -> Option<FilesystemSign
     })
 }
 
-/// The newest check with this verdict that no later CLEAN check of at least its strength refutes.
+/// The newest check with this verdict that no later CLEAN check of at least its strength refutes,
+/// and no later scrub.
 fn latest_unrefuted<'a>(
     checks: impl Iterator<Item = &'a Check>,
     verdict: CheckVerdict,
@@ -229,11 +230,11 @@ fn latest_unrefuted<'a>(
     };
     all.iter()
         .copied()
-        .filter(|check| check.verdict == Some(verdict) && !is_refuted(check))
+        .filter(|check| check.verdict == Some(verdict) && !check.is_scrubbed && !is_refuted(check))
         .max_by_key(|check| check.ended)
 }
 
-fn verdict_of(check: Option<&Check>) -> Option<Verdict> {
+fn verdict_of(check: Option<&Check>, mount: Option<&HostPath>) -> Option<Verdict> {
     let Some(check) = check else {
         return Some(Verdict::Clear);
     };
@@ -260,7 +261,7 @@ fn verdict_of(check: Option<&Check>) -> Option<Verdict> {
         (true, false) => BAD,
         (false, _) => SUSPECT,
     };
-    let clears = clears_when(check, sure);
+    let clears = clears_when(check, sure, mount);
     let proof = if kernel.is_empty() {
         run_evidence(check, &deciding)
     } else {
@@ -269,7 +270,7 @@ fn verdict_of(check: Option<&Check>) -> Option<Verdict> {
     raised(level, &check.reason, proof, clears, check.ended)
 }
 
-fn clears_when(check: &Check, sure: bool) -> String {
+fn clears_when(check: &Check, sure: bool, mount: Option<&HostPath>) -> String {
     let strength = if sure {
         format!(" that is {} or stronger", check.mode.name())
     } else {
@@ -284,6 +285,12 @@ fn clears_when(check: &Check, sure: bool) -> String {
             "{later}, or a new filesystem is made. XFS records no repair: run `diskvitals check {}` after xfs_repair and before it is mounted, or acknowledge the finding",
             check.target.device_path()
         ),
+        Filesystem::Btrfs if check.found_only_damaged_copies() => {
+            let mount = mount.map_or("MOUNT".to_owned(), ToString::to_string);
+            format!(
+                "{later}, a scrub that begins after the check reads every device without an error (`btrfs scrub start -B {mount}`), or a new filesystem is made"
+            )
+        }
         Filesystem::Btrfs => format!("{later}, or a new filesystem is made"),
     }
 }

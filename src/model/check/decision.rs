@@ -138,7 +138,7 @@ fn decide_by_signals(situation: &DecisionInput<'_>) -> Option<CheckOutcome> {
         let reason = format!(
             "The kernel itself found this filesystem damaged: {}. Back up what can still be read, unmount it and {}.",
             outcome_text::quoted(&signal.evidence.text),
-            repair::sequence(situation.filesystem, situation.device)
+            repair::sequence(situation.filesystem, situation.device, None)
         );
         return Some(CheckOutcome::new(
             CheckVerdict::Corrupted,

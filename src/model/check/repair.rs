@@ -5,8 +5,8 @@
 
 use crate::model::check::Filesystem;
 
-/// The steps after a backup; continues a sentence. `device`: `/dev/sdb1`.
-pub(crate) fn sequence(filesystem: Filesystem, device: &str) -> String {
+/// The steps after a backup; continues a sentence. `device`: `/dev/sdb1`. `mount`: where it is mounted.
+pub(crate) fn sequence(filesystem: Filesystem, device: &str, mount: Option<&str>) -> String {
     match filesystem {
         // e2fsck -n ignores the journal: what it shows of a journal that was not replayed is wrong.
         Filesystem::Ext4 => format!(
@@ -16,9 +16,16 @@ pub(crate) fn sequence(filesystem: Filesystem, device: &str) -> String {
         Filesystem::Xfs => format!(
             "repair it: mount and unmount {device} once, which replays its log; `xfs_repair -n {device}` shows what would be changed; `xfs_repair {device}` repairs it; `diskvitals check {device}` before it is mounted again, because XFS keeps no record of a repair"
         ),
-        Filesystem::Btrfs => format!(
-            "mount it and start a scrub, which repairs what has a good copy (`btrfs scrub start -B MOUNT`); unmount it and run `diskvitals check {device}`; if damage is left, make a new filesystem and restore the backup"
-        ),
+        Filesystem::Btrfs => {
+            let begin = match mount {
+                Some(_) => "start a scrub",
+                None => "mount it and start a scrub",
+            };
+            let mount = mount.unwrap_or("MOUNT");
+            format!(
+                "{begin}, which repairs what has a good copy (`btrfs scrub start -B {mount}`); unmount it and run `diskvitals check {device}`; if damage is left, make a new filesystem and restore the backup"
+            )
+        }
     }
 }
 
@@ -29,7 +36,7 @@ mod tests {
     #[test]
     fn the_sequence_names_the_device_and_no_step_that_loses_data() {
         for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
-            let text = sequence(filesystem, "/dev/vg/home");
+            let text = sequence(filesystem, "/dev/vg/home", None);
             assert!(text.contains("/dev/vg/home"), "{text}");
             for never in ["-L", "--repair", "-y"] {
                 assert!(!text.contains(never), "{text}");
@@ -39,7 +46,7 @@ mod tests {
             (Filesystem::Ext4, "e2fsck -fn", "e2fsck -f /"),
             (Filesystem::Xfs, "xfs_repair -n", "xfs_repair /"),
         ] {
-            let text = sequence(filesystem, "/dev/sdb1");
+            let text = sequence(filesystem, "/dev/sdb1", None);
             let at = |words: &str| text.find(words).unwrap();
             assert!(at("mount and unmount") < at(first) && at(first) < at(then));
         }

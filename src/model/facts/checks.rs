@@ -6,6 +6,7 @@
 
 mod progress;
 mod retention;
+mod scrubs;
 mod target;
 
 use std::collections::BTreeSet;
@@ -241,6 +242,7 @@ impl Facts {
             verdict: None,
             reason: String::new(),
             cancelled: false,
+            is_scrubbed: false,
         });
         self.checks
             .baselines

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::model::assess::truncate;
 use crate::model::counters::{CounterDevice, CounterGrowth, CounterHistory, CounterReading};
 use crate::model::facts::kernel_log::PendingIncident;
-use crate::model::facts::{Facts, KnownVolume, Urgency};
+use crate::model::facts::{Facts, KnownVolume, Urgency, btrfs_members};
 use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::kernel_log::event::{
     Blame, Class, DeviceName, Event, Line, LineOrigin, MAX_LINE_BYTES,
@@ -74,7 +74,7 @@ impl Counters {
     }
 
     /// Returns the growth since the previous reading; None if nothing changed.
-    fn record(
+    pub(super) fn record(
         &mut self,
         key: &CounterKey,
         reading: &CounterReading,
@@ -153,6 +153,10 @@ impl Facts {
                 });
             }
         }
+        if change == Urgency::Immediate {
+            self.record_scrubs();
+        }
+        self.forget_current_members(now);
         change
     }
 
@@ -181,7 +185,9 @@ impl Facts {
         let (drives, volumes) = (&self.drives, &self.volumes);
         self.counters
             .histories
-            .retain(|(subject, _), _| match subject {
+            .retain(|(subject, series), _| match subject {
+                // It says what a filesystem lacks that is mounted again later.
+                _ if series.starts_with(btrfs_members::SERIES) => true,
                 Subject::Drive(id) => drives.contains_key(id),
                 Subject::Volume(id) => volumes.contains_key(id),
                 Subject::Device(_) | Subject::Source(_) => false,
@@ -209,8 +215,13 @@ impl Facts {
     }
 
     /// When the last scrub of this volume's btrfs began, by the wall clock, if it read every member
-    /// to the end and found no error.
+    /// to the end and found no error. None while a member is missing.
     pub(crate) fn clean_scrub(&self, known: &KnownVolume) -> Option<Timestamp> {
+        let device = known.facts.device.as_ref();
+        let btrfs = device.and_then(|name| self.inventory()?.btrfs_of(name));
+        if btrfs.is_some_and(|btrfs| btrfs.missing_devices > 0) {
+            return None;
+        }
         let scrubs: Vec<&CounterHistory> = self.counter_series(known, "btrfs-scrub ").collect();
         let started = |member: &CounterHistory| {
             let id = member.details.get("devid")?;
@@ -228,7 +239,9 @@ impl Facts {
                 .filter(|_| is_clean)
         };
         let starts: Option<Vec<Timestamp>> = self.btrfs_counters(known).map(started).collect();
-        starts?.into_iter().min()
+        let is_of_all =
+            |starts: &Vec<Timestamp>| btrfs.is_none_or(|btrfs| starts.len() >= btrfs.devices.len());
+        starts.filter(is_of_all)?.into_iter().min()
     }
 
     fn counter_series(

@@ -40,6 +40,8 @@ pub(crate) struct KernelFacts {
     /// Error histories. Kept in the store, also while the subject is not present.
     pub errors: BTreeMap<Subject, Arc<ErrorHistory>>,
     pub progress: Arc<LogProgress>,
+    /// Members of each btrfs, by its UUID, that a scrub has read to the end, and since when.
+    pub(super) scrubs: BTreeMap<String, BTreeMap<u64, Timestamp>>,
     /// The last status of the reader. While it cannot read, a log without errors proves nothing.
     reader: Option<SourceStatus>,
     /// Records from before this start have not been read yet.

@@ -4,13 +4,14 @@
 //! that has ended without an error. Out: classes of errors, removed from the history. What a drive
 //! counts itself (SMART) is not touched.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::model::block::{BlockDevice, Layer, LayerState};
-use crate::model::facts::Facts;
 use crate::model::facts::corruption::of_filesystem;
+use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::Subject;
 use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
 use crate::model::kernel_log::event::{Class, FullRead};
@@ -64,22 +65,142 @@ impl Facts {
     /// earlier errors are over. An array's check reads each member in sync; a scrub only what is in
     /// use, so that it proves nothing about single sectors of the medium.
     pub(super) fn apply_full_read(&mut self, read: &FullRead) {
-        if let Some(LayerState::Md(array)) = self.layer_state(&read.device) {
-            let members = array.members.iter().filter(|member| {
-                let mut words = member.state.split(',');
-                words.any(|word| word == "in_sync")
-            });
-            let members: Vec<String> = members.map(|member| member.device.clone()).collect();
-            for member in members {
-                let classes = [Class::Io, Class::Medium, Class::Timeout];
-                self.forget_read(&member, &classes, read.since);
-            }
+        // The records that were lost may have been errors.
+        let gap = self.kernel.progress.gap_until;
+        if gap.is_some_and(|until| until >= read.since) {
             return;
         }
-        let is_whole = |devices: &[String]| devices == [read.device.clone()];
-        let btrfs = self.inventory().and_then(|it| it.btrfs_of(&read.device));
-        if btrfs.is_some_and(|btrfs| is_whole(&btrfs.devices)) {
-            self.forget_read(&read.device, &[Class::Io, Class::Timeout], read.since);
+        if let Some(array) = self.array_of(&read.device).map(str::to_owned) {
+            self.forget_read_array(&array, read.since);
+        } else if let Some(since) = self.scrub_of_all_members(read) {
+            self.forget_scrubbed(&read.device, since);
+        }
+    }
+
+    /// The array that a record of md is about. Arrays of dm-raid have no name there: it is the only
+    /// one of the host, or it is not known.
+    fn array_of<'a>(&'a self, name: &'a str) -> Option<&'a str> {
+        if name != "mdX" {
+            let state = self.layer_state(name);
+            return matches!(state, Some(LayerState::Md(_))).then_some(name);
+        }
+        let devices = self.inventory()?.devices.values();
+        let mut dm = devices.filter(|device| matches!(device.layer, Layer::Dm { .. }));
+        // One whose state has not been read may be another array.
+        if dm
+            .clone()
+            .any(|device| self.layer_state(&device.name).is_none())
+        {
+            return None;
+        }
+        let is_raid = |device: &&BlockDevice| {
+            let state = self.layer_state(&device.name);
+            matches!(state, Some(LayerState::DmRaid { .. }))
+        };
+        let array = dm.find(is_raid)?;
+        dm.find(is_raid).is_none().then_some(array.name.as_str())
+    }
+
+    /// The errors of the members in sync, and those of the array itself if each of its members is one.
+    /// Members of dm-raid are parts of a drive in pieces: their drives keep their errors.
+    fn forget_read_array(&mut self, array: &str, since: Timestamp) {
+        const CLASSES: [Class; 3] = [Class::Io, Class::Medium, Class::Timeout];
+        let Some(state) = self.layer_state(array) else {
+            return;
+        };
+        let is_complete = state.is_intact() == Some(true);
+        let members = match state {
+            LayerState::Md(md) => md.members.as_slice(),
+            _ => &[],
+        };
+        let in_sync = members.iter().filter(|member| member.is("in_sync"));
+        let members: Vec<String> = in_sync.map(|member| member.device.clone()).collect();
+        if is_complete && self.had_no_error_below(array, since) {
+            self.forget_own(&[array.to_owned()], &CLASSES, since);
+        }
+        for member in members {
+            self.forget_read(&member, &CLASSES, since);
+        }
+    }
+
+    /// Since when every member of the btrfs has been read, if this was the last one.
+    fn scrub_of_all_members(&mut self, read: &FullRead) -> Option<Timestamp> {
+        let inventory = self.inventory()?;
+        let btrfs = inventory.btrfs_of(&read.device)?;
+        let (uuid, count) = (btrfs.uuid.clone(), btrfs.devices.len());
+        let member = read.member.filter(|_| btrfs.missing_devices == 0)?;
+        let is_of = |known: &&KnownVolume| {
+            let device = known.facts.device.as_ref();
+            device.is_some_and(|name| btrfs.devices.contains(name))
+        };
+        let known = self.volumes.values().find(is_of);
+        let members: BTreeSet<u64> = match count {
+            1 => [member].into(),
+            _ => {
+                let counters = known.into_iter().flat_map(|it| self.btrfs_counters(it));
+                let ids = counters.filter_map(|it| it.details.get("devid")?.parse().ok());
+                ids.collect()
+            }
+        };
+        let reads = self.kernel.scrubs.entry(uuid.clone()).or_default();
+        reads.insert(member, read.since);
+        let starts = members.iter().map(|id| reads.get(id).copied());
+        let starts: Vec<Timestamp> = starts.collect::<Option<_>>()?;
+        let since = starts
+            .into_iter()
+            .min()
+            .filter(|_| members.len() == count)?;
+        self.kernel.scrubs.remove(&uuid);
+        Some(since)
+    }
+
+    fn forget_scrubbed(&mut self, device: &str, since: Timestamp) {
+        const CLASSES: [Class; 2] = [Class::Io, Class::Timeout];
+        let btrfs = self
+            .inventory()
+            .and_then(|it| it.btrfs_of(&device.to_owned()));
+        let devices = btrfs.map(|it| it.devices.clone()).unwrap_or_default();
+        if devices
+            .iter()
+            .all(|device| self.had_no_error_below(device, since))
+        {
+            self.forget_own(&devices, &CLASSES, since);
+        }
+        for device in &devices {
+            self.forget_read(device, &CLASSES, since);
+        }
+    }
+
+    fn had_no_error_below(&self, device: &str, since: Timestamp) -> bool {
+        let drives = self.inventory().map(|it| it.drives_below(device));
+        let mut drives = drives.into_iter().flatten();
+        drives.all(|drive| {
+            let history = self.errors(&Subject::Drive(drive.clone()));
+            let last = history.and_then(ErrorHistory::last_seen);
+            last.is_none_or(|last| last < since)
+        })
+    }
+
+    /// Errors of these devices themselves, of the volume on them, and of its filesystem while it is not
+    /// mounted.
+    fn forget_own(&mut self, devices: &[String], classes: &[Class], since: Timestamp) {
+        let is_on = |known: &&KnownVolume| {
+            let device = known.facts.device.as_ref();
+            device.is_some_and(|name| devices.contains(name))
+        };
+        let volumes = self.volumes.values().filter(is_on);
+        let mut subjects: BTreeSet<Subject> = volumes
+            .map(|known| Subject::Volume(known.facts.id.clone()))
+            .collect();
+        for device in devices {
+            subjects.insert(Subject::Device(device.clone()));
+            subjects.extend(self.device_uuid(device).map(|uuid| of_filesystem(uuid)));
+        }
+        for subject in subjects {
+            let last = self.errors(&subject).and_then(ErrorHistory::last_seen);
+            if last.is_some_and(|last| last < since) {
+                self.forget_classes(&subject, classes);
+            }
         }
     }
 

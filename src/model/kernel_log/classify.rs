@@ -63,8 +63,9 @@ pub struct Classifier {
     last_addressed: Option<(String, DeviceName, Option<DeviceName>)>,
     pending: PendingNotices,
     name_assignments: Vec<NameAssignment>,
-    /// Devices that the kernel reads from the beginning to the end, and since when.
-    reads: BTreeMap<String, Timestamp>,
+    /// Devices, and members of a btrfs, that the kernel reads from the beginning to the end, and since
+    /// when.
+    reads: BTreeMap<(String, Option<u64>), Timestamp>,
     full_reads: Vec<FullRead>,
     last_seq: u64,
 }

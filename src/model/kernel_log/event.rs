@@ -351,8 +351,11 @@ fn is_part_of(name: &str, whole: &str) -> bool {
 /// what is in use. Whether errors occurred is in the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FullRead {
-    /// `md0`; of a btrfs, the device by which it is mounted.
+    /// `md0`; of a btrfs, the device by which it is mounted. `mdX`: an array of dm-raid, without its
+    /// name (mdname(), drivers/md/md.h).
     pub device: String,
+    /// Of a btrfs, the id of the member that was read.
+    pub member: Option<u64>,
     pub since: Timestamp,
 }
 

@@ -123,10 +123,10 @@ pub(crate) enum TopologyUpdate {
     CardFound,
     /// `sd 6:0:0:0: [sdb] Synchronizing SCSI cache`: the disk is being removed, or the machine stops.
     CacheFlush,
-    /// The kernel begins to read all of the device.
-    ReadBegun,
+    /// The kernel begins to read all of the device, or of this member of a btrfs.
+    ReadBegun(Option<u64>),
     /// It has read to the end.
-    ReadDone,
+    ReadDone(Option<u64>),
     /// `scsi host6: usb-storage 1-2:1.0`
     ScsiHost { host: u32, driver: String },
     /// `ata3: SATA max UDMA/133`

@@ -1,6 +1,7 @@
 //! btrfs: the last scrub of each member, as `btrfs scrub` of btrfs-progs records it
 //! (/var/lib/btrfs/scrub.status.UUID, cmds/scrub.c). The kernel keeps no record of a scrub that has
-//! ended. Read only while a filesystem counts errors: the file is on a disk.
+//! ended. Read only while a filesystem counts errors, or while a finding depends on it: the file is on a
+//! disk.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -267,6 +267,7 @@ fn one_mount_of_each_xfs_is_asked_and_none_on_a_sleeping_drive() {
         asleep,
         filesystem: filesystem.into(),
         pace: ProbePace::Local,
+        awaited_scrub: None,
         domains: FailureDomains::default(),
     };
     let targets = [
@@ -276,6 +277,22 @@ fn one_mount_of_each_xfs_is_asked_and_none_on_a_sleeping_drive() {
         target("/d", 3, "ext4", false),
     ];
     assert_eq!(mounts_of(&targets, "xfs"), [&targets[0]]);
+}
+
+#[test]
+fn the_last_scrub_is_read_of_a_btrfs_that_counts_errors_or_of_which_a_finding_needs_it() {
+    let member = |uuid: &str, errors| CounterReading {
+        device: CounterDevice::Block("sda".into()),
+        source: "btrfs".into(),
+        file: String::new(),
+        values: [("read_errs".to_owned(), errors)].into(),
+        details: [("filesystem", uuid), ("devid", "1")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+    };
+    let readings = [member("a", 1), member("b", 0), member("c", 0)];
+    let asked = btrfs_to_ask(&readings, &["c"].into());
+    assert_eq!(asked.into_keys().collect::<Vec<_>>(), ["a", "c"]);
 }
 
 proptest! {

@@ -15,6 +15,7 @@ fn plans(mounts: &[(&str, u32)]) -> BTreeMap<HostPath, Plan> {
         asleep: false,
         filesystem: "ext4".into(),
         pace: ProbePace::Local,
+        awaited_scrub: None,
         domains: FailureDomains::default(),
     };
     let targets: Vec<ProbeTarget> = mounts.iter().map(target).collect();
@@ -109,6 +110,7 @@ fn target(pace: ProbePace) -> ProbeTarget {
         asleep: false,
         filesystem: "ext4".into(),
         pace,
+        awaited_scrub: None,
         domains: FailureDomains::default(),
     }
 }

@@ -335,6 +335,7 @@ fn is_check_unchanged(old: &Arc<Check>, new: &Arc<Check>) -> bool {
             check.is_over(),
             check.started,
             check.cancelled,
+            check.is_scrubbed,
             check
                 .runs
                 .iter()

@@ -92,6 +92,7 @@ fn check(number: i64, volume: &VolumeId) -> Check {
         verdict: Some(CheckVerdict::Corrupted),
         reason: "two frozen runs found the same".into(),
         cancelled: false,
+        is_scrubbed: false,
     }
 }
 

@@ -56,6 +56,8 @@ pub(super) struct Shown {
     /// `slot 1 (was sdb, serial S, last in sync …)`.
     pub missing: Vec<String>,
     pub faulty: Vec<String>,
+    /// Members that are present and may hold old data.
+    pub not_current: Vec<String>,
     /// `sda (PendingSectors)`: of the holders, those with findings that endanger data.
     pub failing: Vec<String>,
     /// Of the holders, those of unknown health.
@@ -125,6 +127,7 @@ impl Shown {
         };
         list("missing", &self.missing);
         list("faulty", &self.faulty);
+        list("no copy yet", &self.not_current);
         if self.left == Left::None {
             list("of unknown health", &self.unknown);
         }
@@ -207,6 +210,14 @@ impl Shown {
         };
         format!("Replace the missing {what} {when}: {command}.")
     }
+}
+
+/// The advice for a btrfs with a member that was away.
+pub(super) fn scrub(mount: Option<&str>) -> String {
+    let mount = mount.unwrap_or("MOUNT");
+    format!(
+        "Start a scrub, which brings the data of the returned device up to date: `btrfs scrub start -B {mount}`. Repeat it until it finds no error: until then, pull no other device."
+    )
 }
 
 fn lower_first(text: &str) -> String {

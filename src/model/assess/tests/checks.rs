@@ -1,6 +1,7 @@
 //! What checks mean for a volume.
 
 use crate::model::check::{CheckVerdict, Mode, RunResult, Weight};
+use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::facts::checks::RequestedTarget;
 use crate::model::facts::checks::tests::{checked, data, flaw, plain, request, run};
 use crate::model::finding::Evidence;
@@ -396,4 +397,104 @@ fn damaged_copies_beside_good_ones_are_suspect_whether_mounted_or_not() {
         world.raised(22),
         ["dev:sda FilesystemCorrupted Suspect Degraded"]
     );
+}
+
+/// A btrfs with two members; the record of the last scrub of each: its start, and errors.
+fn scrub(world: &mut TestHost, members: [(i64, u64); 2], second: i64) {
+    let reading = |source: &str, id: usize, values: &[(&str, u64)]| CounterReading {
+        device: CounterDevice::Block("sda".into()),
+        source: source.into(),
+        file: format!("{source} {id}"),
+        values: values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect(),
+        details: [("devid".to_owned(), id.to_string())].into(),
+    };
+    let of_member = |(id, (started, errors)): (usize, &(i64, u64))| {
+        let values = [
+            ("started", at(*started).as_second() as u64),
+            ("finished", 1),
+            ("canceled", 0),
+            ("errors", *errors),
+        ];
+        [
+            reading("btrfs", id, &[("corruption_errs", 0)]),
+            reading("btrfs-scrub", id, &values),
+        ]
+    };
+    let readings = members.iter().enumerate().flat_map(of_member).collect();
+    let update = SourceUpdate::Counters(Observation::ok(at(second), readings));
+    world.apply(update, second);
+}
+
+fn btrfs_found(verdict: CheckVerdict, weights: &[Weight]) -> TestHost {
+    let mut world = plain();
+    world.mount_mut("/data").fs_type = "btrfs".into();
+    world.read_mounts(5);
+    let problems = weights.iter().map(|weight| flaw(*weight)).collect();
+    let found = run(Mode::ReadOnly, RunResult::Findings, problems);
+    checked(&mut world, data(), verdict, found, 100);
+    world
+}
+
+#[test]
+fn damaged_copies_are_over_after_a_scrub_that_read_every_member_without_an_error() {
+    let raised = ["fs:u FilesystemCorrupted Suspect Degraded"];
+    let found = || btrfs_found(CheckVerdict::Suspected, &[Weight::DamagedCopy]);
+    for (why, members) in [
+        ("it began during the check", [(200, 0), (101, 0)]),
+        ("it began before the check", [(50, 0), (50, 0)]),
+        ("it found errors", [(200, 0), (200, 1)]),
+    ] {
+        let mut world = found();
+        scrub(&mut world, members, 300);
+        assert_eq!(world.raised(301), raised, "{why}");
+    }
+    let mut world = found();
+    let details = world.raised_for(Reason::FilesystemCorrupted, 110);
+    let clears = details.expect("raised").clears_when;
+    assert!(clears.contains("`btrfs scrub start -B /data`"), "{clears}");
+    let needed = |world: &TestHost| world.facts.probe_targets()[0].awaited_scrub.clone();
+    assert_eq!(needed(&world), Some("u".to_owned()));
+    scrub(&mut world, [(200, 0), (201, 0)], 300);
+    assert_eq!(world.raised(301), [""; 0]);
+    assert_eq!(needed(&world), None, "the file is on a disk");
+    // The record of the scrub cannot be read after the unmount.
+    world.umount("/data");
+    world.read_all(400);
+    assert_eq!(world.raised(401), [""; 0]);
+}
+
+#[test]
+fn a_scrub_does_not_prove_that_the_structures_are_in_order() {
+    for (verdict, weights, raised) in [
+        (
+            CheckVerdict::Corrupted,
+            &[Weight::DamagedCopy, Weight::Damage][..],
+            "fs:u FilesystemCorrupted Bad DataLoss",
+        ),
+        (
+            CheckVerdict::Suspected,
+            &[Weight::Damage],
+            "fs:u FilesystemSuspect Suspect Degraded",
+        ),
+    ] {
+        let mut world = btrfs_found(verdict, weights);
+        scrub(&mut world, [(200, 0), (200, 0)], 300);
+        assert_eq!(world.raised(301), [raised]);
+    }
+}
+
+#[test]
+fn a_scrub_is_compared_by_the_wall_clock() {
+    let mut world = btrfs_found(CheckVerdict::Suspected, &[Weight::DamagedCopy]);
+    world.facts.wall_offset = jiff::SignedDuration::from_secs(1000);
+    scrub(&mut world, [(500, 0), (500, 0)], 300);
+    assert_eq!(
+        world.raised(301),
+        ["fs:u FilesystemCorrupted Suspect Degraded"]
+    );
+    scrub(&mut world, [(1200, 0), (1200, 0)], 310);
+    assert_eq!(world.raised(311), [""; 0]);
 }

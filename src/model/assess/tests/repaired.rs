@@ -1,14 +1,17 @@
 //! Errors whose cause was repaired: a person says so, or all of the drive was read since.
 
 use super::{md_state, mirror, plain};
-use crate::model::block::Layer;
+use crate::model::block::{BtrfsFs, Layer, LayerState};
+use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::finding::Subject;
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event, FullRead};
+use crate::model::observation::Observation;
 use crate::model::reason::Reason;
 use crate::model::source_update::SourceUpdate;
 
+/// `reads`: `md0`, or `sda 2` for a member of a btrfs, with the begin.
 fn log(
     world: &mut TestHost,
     seq: u64,
@@ -25,7 +28,8 @@ fn log(
         })
         .collect();
     let full_reads = reads.iter().map(|(device, since)| FullRead {
-        device: (*device).to_owned(),
+        device: device.split(' ').next().unwrap_or_default().to_owned(),
+        member: device.split_once(' ').and_then(|(_, id)| id.parse().ok()),
         since: at(*since),
     });
     let batch = Batch {
@@ -180,4 +184,123 @@ fn the_text_says_what_ends_an_error_after_its_repair() {
         "{}",
         raised.clears_when
     );
+}
+
+fn of_volume(world: &mut TestHost, id: &str, second: i64) -> Vec<String> {
+    let mut lines = world.raised(second);
+    lines.retain(|line| line.starts_with(&format!("{id} IoErrors")));
+    lines
+}
+
+#[test]
+fn a_check_of_the_array_that_ended_clean_ends_the_errors_of_the_array_itself() {
+    let error: &[(Class, &str, &[u64])] = &[(Class::Io, "md0", &[5000])];
+    let of_member: &[(Class, &str, &[u64])] = &[(Class::Io, "sda", &[5000])];
+    for (degraded, during, is_over) in [
+        (0, &[][..], true),
+        (1, &[], false),
+        (0, error, false),
+        (0, of_member, false),
+    ] {
+        let mut world = mirror();
+        world.layer("md0", md_state(degraded, &["sda", "sdb"]), 1);
+        log(&mut world, 10, error, &[], 10);
+        assert_eq!(of_volume(&mut world, "fs:m", 11).len(), 1);
+        log(&mut world, 20, during, &[], 20);
+        log(&mut world, 30, &[], &[("md0", 15)], 30);
+        let left = of_volume(&mut world, "fs:m", 31);
+        assert_eq!(left.is_empty(), is_over, "{degraded} {during:?}: {left:?}");
+    }
+    // Records were lost: errors may have been among them.
+    let mut world = mirror();
+    log(&mut world, 10, error, &[], 10);
+    world.facts.restart_quiet_times(at(20));
+    log(&mut world, 30, &[], &[("md0", 15)], 30);
+    assert_eq!(of_volume(&mut world, "fs:m", 31).len(), 1);
+}
+
+#[test]
+fn a_check_of_the_only_array_of_dm_raid_ends_the_errors_of_the_array() {
+    let raid = |health: &str| LayerState::DmRaid {
+        level: "raid1".into(),
+        health: health.into(),
+        sync_action: Some("idle".into()),
+        status_line: String::new(),
+        layout: None,
+    };
+    for (others, health, is_over) in [
+        (&[][..], "AA", true),
+        (&[], "Aa", false),
+        (&[Some(raid("AA"))], "AA", false),
+        (&[Some(LayerState::Plain)], "AA", true),
+        (&[None], "AA", false),
+    ] {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .with(dm("dm-5", "253:5", "vg-lv", "LVM-e", &["sda"]))
+            .uuid("dm-5", "m")
+            .mounted("253:5", "/", "/data", "ext4", "/dev/mapper/vg-lv");
+        for name in ["dm-6"].iter().take(others.len()) {
+            world = world.with(dm(name, "253:6", "vg-other", "LVM-f", &["sda"]));
+        }
+        world.read_all(0);
+        world.layer("dm-5", raid(health), 1);
+        if let [Some(other)] = others {
+            world.layer("dm-6", other.clone(), 1);
+        }
+        log(&mut world, 10, &[(Class::Io, "dm-5", &[5000])], &[], 10);
+        assert_eq!(of_volume(&mut world, "fs:m", 11).len(), 1);
+        log(&mut world, 20, &[], &[("mdX", 15)], 20);
+        let left = of_volume(&mut world, "fs:m", 21);
+        assert_eq!(left.is_empty(), is_over, "{others:?} {health}: {left:?}");
+    }
+}
+
+#[test]
+fn a_scrub_of_a_btrfs_counts_once_it_has_read_every_member() {
+    let host = || {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .disk("sdb", "8:16", "B")
+            .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
+        world.inventory.btrfs.push(BtrfsFs {
+            uuid: "b-1".into(),
+            devices: vec!["sda".into(), "sdb".into()],
+            ..BtrfsFs::default()
+        });
+        world.read_all(0);
+        let counter = |id: u64| CounterReading {
+            device: CounterDevice::Block("sda".into()),
+            source: "btrfs".into(),
+            file: format!("device {id}"),
+            values: [("read_errs".to_owned(), 0)].into(),
+            details: [("devid".to_owned(), id.to_string())].into(),
+        };
+        let readings = vec![counter(1), counter(3)];
+        world.apply(SourceUpdate::Counters(Observation::ok(at(1), readings)), 1);
+        let errors: &[(Class, &str, &[u64])] =
+            &[(Class::Io, "sda", &[5000]), (Class::Timeout, "sdb", &[])];
+        log(&mut world, 10, errors, &[], 10);
+        world
+    };
+    let open = |world: &mut TestHost, second| {
+        let lines = world.raised(second);
+        let of_drives = lines.iter().filter(|line| line.starts_with(['A', 'B']));
+        of_drives.count()
+    };
+    for (reads, left) in [
+        (&[("sda 1", 20)][..], 2),
+        (&[("sda 1", 20), ("sda 1", 21)], 2),
+        (&[("sda 1", 20), ("sda 2", 20)], 2),
+        // The errors came after the begin of one of them.
+        (&[("sda 1", 20), ("sda 3", 5)], 2),
+        (&[("sda 1", 20), ("sda 3", 20)], 0),
+    ] {
+        let mut world = host();
+        assert_eq!(open(&mut world, 11), 2);
+        for (read, seq) in reads.iter().zip(20..) {
+            log(&mut world, seq * 10, &[], &[*read], 30 + seq as i64);
+        }
+        assert_eq!(open(&mut world, 100), left, "{reads:?}");
+    }
 }

@@ -118,7 +118,7 @@ pub(crate) fn conclusion(
         ),
         _ => format!(
             "{found}. Back up what can still be read, then {}.",
-            repair::sequence(filesystem, device)
+            repair::sequence(filesystem, device, None)
         ),
     }
 }

@@ -59,20 +59,24 @@ impl Classifier {
                     is_remount: *update == TopologyUpdate::FilesystemRemounted,
                 });
             }
-            TopologyUpdate::ReadBegun => {
+            TopologyUpdate::ReadBegun(member) => {
                 if let DeviceName::Block(name) = &parsed.device
                     && self.reads.len() < MAX_PENDING_NOTICES
                 {
-                    self.reads.insert(name.clone(), context.line.time);
+                    let read = (name.clone(), *member);
+                    self.reads.insert(read, context.line.time);
                 }
             }
-            TopologyUpdate::ReadDone => {
+            TopologyUpdate::ReadDone(member) => {
                 if let DeviceName::Block(name) = &parsed.device
-                    && let Some(since) = self.reads.remove(name)
+                    && let Some(since) = self.reads.remove(&(name.clone(), *member))
                     && self.full_reads.len() < MAX_PENDING_NOTICES
                 {
-                    let device = name.clone();
-                    self.full_reads.push(FullRead { device, since });
+                    self.full_reads.push(FullRead {
+                        device: name.clone(),
+                        member: *member,
+                        since,
+                    });
                 }
             }
             TopologyUpdate::ScsiHost { host, driver } => {

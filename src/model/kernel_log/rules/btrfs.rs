@@ -31,13 +31,13 @@ pub(crate) const RULES: &[Rule] = &[
     SCRUB.rule(
         "btrfs-scrub",
         "scrub: started on devid <dec>$",
-        Record(RecordKind::Topology(TopologyUpdate::ReadBegun)),
+        ParseKind(scrub_begun),
         "fs/btrfs/scrub.c btrfs_scrub_dev(); 5.4-6.18",
     ),
     SCRUB.rule(
         "btrfs-scrubbed",
         "scrub: finished on devid <dec> with status: 0$",
-        Record(RecordKind::Topology(TopologyUpdate::ReadDone)),
+        ParseKind(scrub_done),
         "fs/btrfs/scrub.c btrfs_scrub_dev(): `not finished` and a status otherwise; 5.4-6.18",
     ),
     BTRFS.rule(
@@ -264,6 +264,18 @@ pub(crate) const RULES: &[Rule] = &[
         "fs/btrfs/disk-io.c, volumes.c; 3.10-6.18",
     ),
 ];
+
+fn scrub_begun(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let member = text.fields.last()?.parse().ok()?;
+    Some(RecordKind::Topology(TopologyUpdate::ReadBegun(Some(
+        member,
+    ))))
+}
+
+fn scrub_done(text: &MatchedText<'_>) -> Option<RecordKind> {
+    let member = text.fields.last()?.parse().ok()?;
+    Some(RecordKind::Topology(TopologyUpdate::ReadDone(Some(member))))
+}
 
 /// Printed at an error, not at mount (which prints info): the counters are sums since the
 /// filesystem was made.

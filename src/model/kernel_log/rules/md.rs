@@ -17,8 +17,8 @@ const ARRAY: RuleFamily = DRIVE
     )
     .with_role(Role::Redundancy);
 
-const READ_BEGUN: RuleAction = Record(RecordKind::Topology(TopologyUpdate::ReadBegun));
-const READ_DONE: RuleAction = Record(RecordKind::Topology(TopologyUpdate::ReadDone));
+const READ_BEGUN: RuleAction = Record(RecordKind::Topology(TopologyUpdate::ReadBegun(None)));
+const READ_DONE: RuleAction = Record(RecordKind::Topology(TopologyUpdate::ReadDone(None)));
 
 pub(crate) const RULES: &[Rule] = &[
     ARRAY.with_evidence(Evidence::FailedByRedundancy).rule(

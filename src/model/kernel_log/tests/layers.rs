@@ -172,6 +172,24 @@ fn a_read_of_a_whole_device_is_reported_at_its_end_if_it_was_not_interrupted() {
             ],
             Some("sda1"),
         ),
+        // Each member of a btrfs has its own lines.
+        (
+            vec![
+                "BTRFS info (device sda1): scrub: started on devid 1",
+                "BTRFS info (device sda1): scrub: not finished on devid 2 with status: -125",
+                "BTRFS info (device sda1): scrub: finished on devid 2 with status: 0",
+                "BTRFS info (device sda1): scrub: finished on devid 1 with status: 0",
+            ],
+            Some("sda1"),
+        ),
+        // dm-raid has no name there.
+        (
+            vec![
+                "md: data-check of RAID array mdX",
+                "md: mdX: data-check done.",
+            ],
+            Some("mdX"),
+        ),
         (vec![begun, "md: md0: data-check interrupted."], None),
         (vec!["md: md0: data-check done."], None),
         (vec![begun, "md: md1: data-check done."], None),

@@ -1,0 +1,58 @@
+//! Scrubs of a btrfs that settle what a check of it found: damaged copies beside good ones.
+//!
+//! A scrub compares every copy with its checksum, and does not test the structures as a check does:
+//! it settles nothing else. The record of a scrub can be read only while the btrfs is mounted, so the
+//! result is kept with the check.
+
+use std::sync::Arc;
+
+use crate::model::check::{Check, CheckVerdict, Filesystem, Weight};
+use crate::model::facts::{Facts, KnownVolume};
+use crate::model::ids::CheckId;
+
+impl Check {
+    /// It found a good copy of each damaged block, and nothing worse.
+    pub(crate) fn found_only_damaged_copies(&self) -> bool {
+        let problems = self.runs.iter().flat_map(|run| &run.problems);
+        self.verdict == Some(CheckVerdict::Suspected)
+            && self.target.filesystem == Filesystem::Btrfs
+            && problems.map(|problem| problem.weight).max() == Some(Weight::DamagedCopy)
+    }
+}
+
+impl Facts {
+    /// The UUID of the volume's btrfs, if the record of its last scrub decides about a finding.
+    pub(crate) fn awaited_scrub(&self, known: &KnownVolume) -> Option<String> {
+        let device = known.facts.device.as_ref()?;
+        let btrfs = self.inventory()?.btrfs_of(device);
+        let has_returned_member =
+            || btrfs.is_some_and(|fs| !self.returned_members(known, fs).is_empty());
+        let is_awaited = self.unscrubbed_checks(known).next().is_some() || has_returned_member();
+        let uuid = btrfs.map(|fs| &fs.uuid).or(known.facts.fs_uuid.as_ref());
+        uuid.filter(|_| is_awaited).cloned()
+    }
+
+    /// Notes at the checks which of them a scrub without an error has followed.
+    pub(in crate::model::facts) fn record_scrubs(&mut self) {
+        let mut ids: Vec<CheckId> = Vec::new();
+        for known in self.volumes.values() {
+            let Some(scrub) = self.clean_scrub(known) else {
+                continue;
+            };
+            let is_earlier = |ended| self.wall_time(ended) < scrub;
+            let checks = self.unscrubbed_checks(known);
+            let scrubbed = checks.filter(|check| check.ended.is_some_and(is_earlier));
+            ids.extend(scrubbed.map(|check| check.id.clone()));
+        }
+        for id in ids {
+            if let Some(check) = self.checks.by_id.get_mut(&id) {
+                Arc::make_mut(check).is_scrubbed = true;
+            }
+        }
+    }
+
+    fn unscrubbed_checks<'a>(&'a self, known: &'a KnownVolume) -> impl Iterator<Item = &'a Check> {
+        let checks = self.checks_of(known).map(AsRef::as_ref);
+        checks.filter(|check| check.found_only_damaged_copies() && !check.is_scrubbed)
+    }
+}
