@@ -273,7 +273,7 @@ fn steady_screen(text: &str) -> String {
     // A recorded tree has no events; the sentence contains the time, and is broken by its length.
     let end = lines
         .iter()
-        .position(|line| line.starts_with("  source udev"));
+        .position(|line| line.starts_with("  source "));
     lines.truncate(end.unwrap_or(lines.len()));
     lines.join("\n")
 }

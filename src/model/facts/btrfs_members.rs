@@ -156,6 +156,9 @@ impl Facts {
         let Some(inventory) = self.inventory.value().cloned() else {
             return;
         };
+        if self.mounts.value().is_none() {
+            return;
+        }
         for fs in &inventory.btrfs {
             let of_fs = |known: &&KnownVolume| {
                 let device = known.facts.device.as_ref();
