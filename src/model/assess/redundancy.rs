@@ -70,7 +70,7 @@ pub(super) fn of_devices(
     };
     let clears = match reason {
         Reason::RedundancyLost => "the array survives the failure of a member again",
-        _ => "every member of the array is active and in sync",
+        _ => "every member of the array is present and in sync",
     };
     worst_layer(facts, devices, clears, |name, at, state| {
         let loss = match state {
@@ -176,6 +176,9 @@ impl View<'_> {
             have: fs.devices.len(),
             all: fs.devices.len() + missing,
             left,
+            is_parity: profiles
+                .iter()
+                .any(|profile| matches!(profile.to_ascii_lowercase().as_str(), "raid5" | "raid6")),
             holders: self.drive_names(&fs.devices),
             failing: self.failing_among(&fs.devices),
             unknown: self.unknown_among(&fs.devices),
