@@ -295,3 +295,46 @@ fn failed_paths(
         evidence: proof,
     })
 }
+
+#[cfg(test)]
+#[test]
+fn the_advice_for_a_thin_pool_names_what_is_full() {
+    let pool = |mode: &str, needs_check| ThinPool {
+        metadata_used: 1,
+        metadata_total: 2,
+        data_used: 1,
+        data_total: 2,
+        mode: mode.into(),
+        needs_check,
+        status_line: String::new(),
+    };
+    for (label, mode, needs_check, is_data, text) in [
+        ("vg/pool", "rw", false, true, "`lvextend -L +SIZE vg/pool`"),
+        (
+            "vg/pool",
+            "rw",
+            false,
+            false,
+            "`lvextend --poolmetadatasize +SIZE vg/pool`",
+        ),
+        (
+            "vg/pool",
+            "out_of_data_space",
+            false,
+            false,
+            "`lvextend -L +SIZE vg/pool`",
+        ),
+        ("vg/pool", "rw", true, true, "`lvconvert --repair vg/pool`"),
+        (
+            "docker-pool",
+            "rw",
+            false,
+            true,
+            "the device of the pool's data",
+        ),
+    ] {
+        let advice = thin_advice(label, &pool(mode, needs_check), is_data).unwrap();
+        assert!(advice.contains(text), "{label} {mode}: {advice}");
+    }
+    assert_eq!(thin_advice("docker-pool", &pool("Fail", false), true), None);
+}
