@@ -4,6 +4,7 @@
 //! In: findings, the volumes above a drive. Out: the action, and a sentence with the numbers. New
 //! judgement does not belong here: `assess` has decided the severity.
 
+mod cover;
 mod filesystem;
 mod medium;
 #[cfg(test)]
@@ -12,7 +13,7 @@ mod tests;
 use crate::model::advice::medium::Medium;
 use crate::model::assess::{MAX_MESSAGE, truncate};
 use crate::model::facts::repairs;
-use crate::model::finding::{Finding, Health, Severity, Subject};
+use crate::model::finding::{Finding, Health, Severity, Status, Subject, WitnessKind};
 use crate::model::ids::DriveId;
 use crate::model::label;
 use crate::model::reason::Reason;
@@ -57,13 +58,28 @@ pub fn for_finding(snapshot: &Snapshot, finding: &Finding) -> String {
         return advice.clone();
     }
     let medium = Medium::of(snapshot, &finding.subject);
-    let action = medium.action(finding.reason);
-    let action = action.unwrap_or_else(|| finding.reason.action_at(finding.severity));
-    let action = filesystem::action(snapshot, finding).unwrap_or_else(|| action.to_owned());
+    let is_replaced = medium == Medium::Physical && cover::is_replaced_anyway(snapshot, finding);
+    let action = match medium.action(finding.reason) {
+        Some(action) => action.to_owned(),
+        None => filesystem::action(snapshot, finding)
+            .unwrap_or_else(|| of_reason(snapshot, finding, is_replaced)),
+    };
     match closing(finding, finding.id.as_str()) {
-        Some(closing) => format!("{action} {closing}"),
-        None => action,
+        Some(closing) if !is_replaced => format!("{action} {closing}"),
+        _ => action,
     }
+}
+
+fn of_reason(snapshot: &Snapshot, finding: &Finding, is_replaced: bool) -> String {
+    let (reason, cover) = (finding.reason, cover::of(snapshot, &finding.subject));
+    if reason == Reason::DriveFailing && finding.status == Status::Inaccessible {
+        return "Bring the drive back first: what it holds cannot be read without it. Follow the drive's finding.".to_owned();
+    }
+    let severity = match is_replaced && reason.levels().contains(&Severity::Bad) {
+        true => Severity::Bad,
+        false => finding.severity,
+    };
+    reason.action_for(severity, cover).to_owned()
 }
 
 /// How a person ends a finding that no reading ends. `name`: what `diskvitals ack` takes.
@@ -72,8 +88,12 @@ fn closing(finding: &Finding, name: &str) -> Option<String> {
     if matches!(finding.subject, Subject::Drive(_)) && action_of(finding) >= Action::BringBack {
         return None;
     }
+    // A repair ends errors of the kernel log; the drive's own counters and what a filesystem has
+    // recorded stay.
+    let is_logged = |witness: WitnessKind| witness == WitnessKind::KernelLog;
     let is_repairable = finding.reason != Reason::FilesystemCorrupted
-        && repairs::ends(&finding.subject, finding.reason);
+        && repairs::ends(&finding.subject, finding.reason)
+        && (finding.evidence.is_empty() || finding.evidence.iter().any(|it| is_logged(it.witness)));
     if is_repairable {
         return Some(format!(
             "After a repair of the cause: `diskvitals ack {name} --repaired --note TEXT`."
@@ -81,17 +101,19 @@ fn closing(finding: &Finding, name: &str) -> Option<String> {
     }
     let stays = matches!(
         (finding.reason, finding.severity),
-        (Reason::WornOut | Reason::SmartAttributeSuspect, _)
-            | (
-                Reason::ReallocatedSectors
-                    | Reason::SmartAttributeFailing
-                    | Reason::SpareLow
-                    | Reason::SmartUnavailable
-                    | Reason::FirmwareNotice,
-                Severity::Info | Severity::Suspect
-            )
+        (
+            Reason::WornOut | Reason::SmartAttributeSuspect | Reason::MediaErrors,
+            _
+        ) | (
+            Reason::ReallocatedSectors
+                | Reason::SmartAttributeFailing
+                | Reason::SpareLow
+                | Reason::SmartUnavailable
+                | Reason::FirmwareNotice,
+            Severity::Info | Severity::Suspect
+        )
     );
-    stays.then(|| format!("It stays until `diskvitals ack {name} --note TEXT`."))
+    stays.then(|| format!("This finding stays until `diskvitals ack {name} --note TEXT`."))
 }
 
 /// The advice; None for a drive without an adverse finding.
@@ -114,14 +136,26 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         .max()
         .unwrap_or(Action::Nothing);
     let medium = Medium::of(snapshot, &Subject::Drive(drive.facts.id.clone()));
-    let words = medium.words(action).unwrap_or_else(|| words(action));
+    let (for_the_data, in_short) = for_the_data(snapshot, drive, action);
+    let is_copied_first = in_short == NOTHING_ELSE && action == Action::ReplaceNow;
+    let mut last = findings
+        .iter()
+        .filter(|finding| action_of(finding) == action);
+    let words = match medium.words(action) {
+        Some(words) => words,
+        None if is_copied_first => "Save what is on it first, then replace it",
+        // md has taken it out and has not said why.
+        None if last.all(|finding| finding.reason == Reason::RaidMemberFailed) => {
+            "Find out why first (kernel log, `smartctl -x`), then replace it; add it again only for a proven fault of cable or power"
+        }
+        None => words(action),
+    };
     let mut sentence = format!("{words}: {}", strongest.message);
     if !others.is_empty() {
         let names: Vec<&str> = others.iter().map(|finding| finding.reason.name()).collect();
         sentence.push_str(&format!(" (also {})", names.join(", ")));
     }
     sentence.push_str(". ");
-    let (for_the_data, in_short) = for_the_data(snapshot, drive, action);
     sentence.push_str(&for_the_data);
     Some(Advice {
         drive: drive.facts.id.clone(),
@@ -132,10 +166,15 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
             Some(closing) if action < Action::BringBack => {
                 format!("{words}. {in_short} {closing}")
             }
+            _ if is_copied_first && medium == Medium::Physical => {
+                "Save what is on it first, nothing else holds it; then replace it.".to_owned()
+            }
             _ => format!("{words}. {in_short}"),
         },
     })
 }
+
+const NOTHING_ELSE: &str = "Nothing else holds what is on it.";
 
 fn ack_name(drive: &Drive) -> &str {
     match drive.facts.name.as_str() {
@@ -199,13 +238,19 @@ fn redundancy_lost<'a>(snapshot: &'a Snapshot, volume: &Volume) -> Option<&'a Fi
         .find(|finding| finding.reason == Reason::RedundancyLost)
 }
 
-/// The volumes that lose data with the drive, those that it would be the next failure for, and those
-/// that redundancy keeps; and the same without names.
-fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, String) {
-    if drive.facts.location.raid_controller.is_some() {
-        let ask = "It is behind a RAID controller: ask that for the array's redundancy before you pull it.";
-        return (ask.to_owned(), ask.to_owned());
-    }
+/// The volumes above a drive, by what its failure would do to them.
+#[derive(Default)]
+struct VolumesAbove {
+    /// They lose data with it.
+    exposed: Vec<String>,
+    /// Others hold the data, without any redundancy.
+    last: Vec<String>,
+    covered: Vec<String>,
+    /// Of the first array without redundancy.
+    next_step: Option<String>,
+}
+
+fn volumes_of(snapshot: &Snapshot, drive: &Drive) -> VolumesAbove {
     // A drive that is BAD itself provides no redundancy.
     let fails = |id: &DriveId| {
         *id == drive.facts.id
@@ -214,8 +259,7 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
                 .get(id)
                 .is_some_and(|other| other.health == Health::Bad)
     };
-    let (mut exposed, mut last, mut covered) = (Vec::new(), Vec::new(), Vec::new());
-    let mut next_step = None;
+    let mut above = VolumesAbove::default();
     for volume in drive
         .volumes
         .iter()
@@ -225,20 +269,39 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
         let stack = &volume.facts.stack;
         let lost = redundancy_lost(snapshot, volume);
         match (stack.impact(&fails), lost) {
-            (Impact::Exposed, _) => exposed.push(name),
+            (Impact::Exposed, _) => above.exposed.push(name),
             // The stack lists members that carry data: the array has lost the drive already.
             (Impact::None, _) if !stack.has_redundancy() => {}
             (Impact::None | Impact::Covered, Some(lost)) => {
-                next_step.get_or_insert(lost.action());
-                last.push(name);
+                above
+                    .next_step
+                    .get_or_insert_with(|| lost.action().to_owned());
+                above.last.push(name);
             }
-            (Impact::None | Impact::Covered, None) => covered.push(name),
+            (Impact::None | Impact::Covered, None) => above.covered.push(name),
         }
     }
+    above
+}
+
+/// The volumes that lose data with the drive, those that it would be the next failure for, and those
+/// that redundancy keeps; and the same without names.
+fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, String) {
+    if drive.facts.location.raid_controller.is_some() {
+        let ask = "It is behind a RAID controller: ask that for the array's redundancy before you pull it.";
+        return (ask.to_owned(), ask.to_owned());
+    }
+    let VolumesAbove {
+        exposed,
+        last,
+        covered,
+        next_step,
+    } = volumes_of(snapshot, drive);
+    let them = if exposed.len() == 1 { "it" } else { "them" };
     let first = match action {
-        Action::ReplaceNow => "save them first",
-        Action::PlanReplacement => "see that there is a backup",
-        _ => "a backup is all that covers them",
+        Action::ReplaceNow => format!("save {them} first"),
+        Action::PlanReplacement => "make sure that there is a backup".to_owned(),
+        _ => format!("a backup is all that covers {them}"),
     };
     let next_step = next_step.unwrap_or_default();
     let in_short = match (
@@ -250,11 +313,9 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
         (true, true, true, _) => "No volume is known to be on it.".to_owned(),
         (true, true, false, _) => "Redundancy covers what is on it.".to_owned(),
         (true, false, ..) => format!("No redundancy is left without it. {next_step}"),
-        (false, true, true, Action::ReplaceNow) => {
-            "Nothing else holds what is on it: save that first.".to_owned()
-        }
+        (false, true, true, Action::ReplaceNow) => NOTHING_ELSE.to_owned(),
         (false, true, true, _) => {
-            "Nothing else holds what is on it: see that there is a backup.".to_owned()
+            "Nothing else holds what is on it: make sure that there is a backup.".to_owned()
         }
         (false, ..) => {
             "Redundancy covers only a part of what is on it: save the rest first.".to_owned()

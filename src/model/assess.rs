@@ -284,6 +284,8 @@ impl Evaluator<'_> {
             true => &failing.troubled,
             false => &failing.endangering,
         };
+        let failing = drive_failure::without_former_members(failing, known);
+        let failing = failing.as_ref();
         let has_last_copy = verdicts.iter().any(|(reason, verdict, _)| {
             *reason == Reason::RedundancyLost && matches!(verdict, Some(Verdict::Raised(_)))
         });

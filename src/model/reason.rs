@@ -4,6 +4,8 @@
 
 mod action;
 
+pub use action::Cover;
+
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -91,13 +93,13 @@ reasons! {
     RaidMemberFailed, Drive, [Suspect], [Suspect],
         "Linux software RAID (md) has taken the drive out of an array and runs without it.",
         "Intact on the other members of the array. What the drive holds is outdated.",
-        "Find out why in the kernel log (`Disk failure on`) and in the drive's SMART data. Replace the drive, or add it again with `mdadm --re-add` if a cable was the cause.",
+        "Find out why first: the kernel log (`Disk failure on`), `smartctl -x DEVICE`. Then replace the drive. Add the old one again (`mdadm --re-add`) only for a proven fault of cable or power.",
         "the array has the drive again, is complete without it, or no longer lists it, or the drive is missing (DriveMissing)";
     MediaErrors, Drive, [Suspect, Bad], [Suspect, Bad],
         "The drive reported that it could not read or write part of its medium, or that its hardware failed.",
         "Data on the failed sectors could not be read, or was not written. Data that redundancy or the drive itself repaired is intact.",
-        "Back up the data on the drive. Look at its SMART data; if the errors come back, replace the drive. Rewriting a weak sector may repair it.",
-        "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), an array check or an extended self-test has read all of it since, or a repair is acknowledged (`diskvitals ack --repaired`); never by itself from the drive's own lifetime counter: acknowledge it, or replace the drive";
+        "Back up the data on the drive; without redundancy, what cannot be read is lost unless a backup has it. Look at its SMART data; if the errors come back, replace the drive. With redundancy, a RAID check or a scrub rewrites weak sectors; without, overwriting one lets the drive reallocate it.",
+        "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), an array check or an extended self-test has read all of it since, or a repair is acknowledged (`diskvitals ack --repaired`); never by itself from the drive's own lifetime counter: acknowledge it (`diskvitals ack --note`), or replace the drive";
     IoErrors, Both, [Suspect, Bad], [Suspect, Bad],
         "Reads or writes failed, and no record says whether the drive, the connection to it or a layer below is the cause.",
         "Single reads or writes failed. Data that the drive could not read repeatedly or in several places, and that has no other copy, is lost (status DATA_LOSS).",
@@ -141,7 +143,7 @@ reasons! {
     PendingSectors, Drive, [Suspect, Bad], [Suspect, Bad],
         "Some sectors cannot be read. Their contents are lost on this drive unless a later read succeeds.",
         "The contents of those sectors cannot be read from this drive. The other data on it is not affected.",
-        "Check the data against its other copies. Rewriting the sectors (a rebuild, a repairing scrub) repairs those that are only weak. Replace the drive if the number grows.",
+        "With redundancy: a RAID check or a repairing scrub rewrites the sectors from the other copies, which repairs those that are only weak. Without: copy the data off first; what cannot be read is lost unless a backup has it. Replace the drive if the number grows.",
         "the drive reports none";
     SpareLow, Drive, [Suspect, Bad], [Bad],
         "The drive has hardly any spare blocks left: it cannot replace the next blocks that wear out.",
@@ -196,7 +198,7 @@ reasons! {
     NotAccessible, Volume, [Bad], [],
         "The volume is mounted, but access to it fails with an error.",
         "Inaccessible. Whether it is intact can be seen once the cause is repaired.",
-        "Read the error and the kernel log. An I/O error means a failed drive or a filesystem that shut down; `stale` or `not connected` means a server that is down.",
+        "Read the error and the kernel log. An I/O error of a local device: look for resets or a removal of the device, then check the filesystem read-only. `stale`: the server's export has changed; unmount and mount again. `not connected`: the FUSE process has ended; mount again.",
         "statfs and readdir of every mount of the volume succeed, or the volume is unmounted";
     ReadOnly, Volume, [Bad], [],
         "The kernel has made this filesystem read-only after an error.",
@@ -206,7 +208,7 @@ reasons! {
     FilesystemErrors, Volume, [Suspect, Bad], [],
         "The filesystem had errors from the device below it, or has recorded errors that nothing has repaired, and continues.",
         "Single files may be affected: reads or writes of them failed.",
-        "Check the drive below. Save the data, and check the filesystem while it is unmounted (btrfs: scrub it).",
+        "Check the drive below. Save the data, and check the filesystem while it is unmounted (btrfs: scrub it; ext4 on `/`: `fsck.mode=force` on the kernel command line at the next boot).",
         "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), or a repair is acknowledged (`diskvitals ack --repaired`); and the filesystem has no recorded error left: ext4 was repaired and mounted again, or a check while frozen or unmounted found it clean; a scrub of all devices of a btrfs found nothing, or its statistics were set to zero";
     FilesystemCorrupted, Volume, [Suspect, Bad], [],
         "The filesystem found that its metadata or data is corrupted.",
@@ -227,7 +229,7 @@ reasons! {
         "There is hardly any space left for an unprivileged user, or there will be none in a few days.",
         "Existing data is not affected; writes fail (BAD), or soon will.",
         "Delete or move data, or grow the volume.",
-        "`[space] clear_percent` or twice `raise_bytes` are available, and it will not be full within twice `forecast`";
+        "`[space] clear_percent` or twice `raise_bytes` are available, whichever is less, and it will not be full within twice `forecast`";
     OutOfInodes, Volume, [Suspect, Bad], [],
         "There are hardly any inodes left: new files cannot be created even if there is space.",
         "Existing data is not affected; new files cannot be created (BAD), or soon cannot.",
@@ -241,7 +243,7 @@ reasons! {
     DriveFailing, Volume, [Suspect, Bad], [],
         "A drive below this volume has findings that endanger data.",
         "BAD: the state of the drive's data applies to this volume. SUSPECT: redundancy protects it, or the drive itself is only suspect.",
-        "Follow the drive's finding. Without redundancy, make sure that there is a backup of today; BAD: copy the data off before anything else.",
+        "BAD: copy the data off before anything else. SUSPECT: without redundancy, make sure that there is a backup of today. Then follow the drive's finding.",
         "no drive below the volume has a finding that endangers data";
     IoStalled, Volume, [Bad], [],
         "The device of this volume has I/O in flight and has completed none of it for a long time.",
@@ -251,17 +253,17 @@ reasons! {
     RedundancyLost, Volume, [Suspect], [],
         "A RAID array below this volume has only one copy left of its data, or of a part of it.",
         "Intact. The next failure of a drive that holds the copy loses it.",
-        "If a rebuild runs, wait and pull no drive. If the drive with the last copy has findings of its own, back up first: a rebuild reads all of it. Otherwise replace the missing member today.",
+        "If a rebuild is running, wait and do not pull a drive. If the drive with the last copy has findings of its own, back up first: a rebuild reads all of it. Otherwise replace the missing member today.",
         "the array survives the failure of a member again: the missing one is replaced and filled";
     RaidDegraded, Volume, [Suspect, Bad], [],
         "A RAID array below this volume runs with fewer devices than it should, or does not run.",
-        "SUSPECT: intact, and one more device may fail. BAD: more members are missing than the array tolerates, or it does not run.",
+        "SUSPECT: intact, and it survives the failure of one more device at least. BAD: more members are missing than the array tolerates, or it does not run.",
         "SUSPECT: replace the failed member and watch the rebuild. BAD: find out why members are missing (power, cables, adapter) and bring them back; do not create the array again.",
-        "every member is present, active and in sync, or no further one may fail (RedundancyLost)";
+        "all members are present and in sync, or no further one may fail (RedundancyLost)";
     ThinPoolFull, Volume, [Suspect, Bad], [],
         "The thin pool below this volume is full or nearly full: when it is full, writes fail for all its volumes.",
         "Data already written is intact. When the pool is full, writes fail for all its volumes, which may corrupt their filesystems.",
-        "Extend the pool's data or metadata (lvextend), or delete snapshots and discard unused blocks (fstrim).",
+        "Extend what is full: data (`lvextend -L +SIZE VG/POOL`) or metadata (`lvextend --poolmetadatasize +SIZE VG/POOL`). Otherwise discard unused blocks (`fstrim`) and delete old snapshots.",
         "data and metadata usage is below `[thin_pool] clear_percent`, and the pool accepts writes";
     PathsDegraded, Volume, [Suspect, Bad], [],
         "Some paths to this volume's multipath device have failed.",

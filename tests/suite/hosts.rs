@@ -271,9 +271,7 @@ fn steady_screen(text: &str) -> String {
     assert!(lines[0].contains("diskvitalsd"), "{text}");
     lines[0] = "NODE";
     // A recorded tree has no events; the sentence contains the time, and is broken by its length.
-    let end = lines
-        .iter()
-        .position(|line| line.starts_with("  source "));
+    let end = lines.iter().position(|line| line.starts_with("  source "));
     lines.truncate(end.unwrap_or(lines.len()));
     lines.join("\n")
 }

@@ -83,9 +83,10 @@ mod tests {
             later read succeeds.
             The data: The contents of those sectors cannot be read from this drive. The
             other data on it is not affected.
-            To do: Check the data against its other copies. Rewriting the sectors (a
-            rebuild, a repairing scrub) repairs those that are only weak. Replace the
-            drive if the number grows.
+            To do: With redundancy: a RAID check or a repairing scrub rewrites the
+            sectors from the other copies, which repairs those that are only weak.
+            Without: copy the data off first; what cannot be read is lost unless a
+            backup has it. Replace the drive if the number grows.
             It is over when the drive reports none.
         ");
     }

@@ -361,8 +361,10 @@ fn one_drive_and_one_volume_in_full() {
     BAD NotAccessible (data not accessible), pod default/web-0, 3 min ago
         /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output
         error (EIO)
-        to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem
-                  that shut down; `stale` or `not connected` means a server that is down.
+        to do     Read the error and the kernel log. An I/O error of a local device: look for resets or
+                  a removal of the device, then check the filesystem read-only. `stale`: the server's
+                  export has changed; unmount and mount again. `not connected`: the FUSE process has
+                  ended; mount again.
         finding 0123456789ab about csi:d.example/a, since 2026-03-01 11:56:40, seen 2 times, last 20 s
         ago
         evidence  readdir, 2026-03-01 11:59:40
@@ -435,8 +437,10 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
     };
     insta::assert_snapshot!(explain::tree(&explanation, &screen(Some(100))), @r#"
     volume csi:d.example/a
-    pod default/web-0: Read the error and the kernel log. An I/O error means a failed drive or a
-      filesystem that shut down; `stale` or `not connected` means a server that is down.
+    pod default/web-0: Read the error and the kernel log. An I/O error of a local device: look for
+      resets or a removal of the device, then check the filesystem read-only. `stale`: the server's
+      export has changed; unmount and mount again. `not connected`: the FUSE process has ended; mount
+      again.
 
     drive sda  GOOD  serial 1
       md md0  raid1 of sda, sdb
@@ -451,8 +455,10 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
     BAD NotAccessible (data not accessible), pod default/web-0, 3 min ago
         /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-a/mount answers readdir with: Input/output
         error (EIO)
-        to do     Read the error and the kernel log. An I/O error means a failed drive or a filesystem
-                  that shut down; `stale` or `not connected` means a server that is down.
+        to do     Read the error and the kernel log. An I/O error of a local device: look for resets or
+                  a removal of the device, then check the filesystem read-only. `stale`: the server's
+                  export has changed; unmount and mount again. `not connected`: the FUSE process has
+                  ended; mount again.
         finding 0123456789ab about csi:d.example/a, since 2026-03-01 11:56:40, seen 2 times, last 20 s
         ago
         evidence  readdir, 2026-03-01 11:59:40

@@ -84,7 +84,7 @@ impl Medium {
                 "Look at the file behind the loop device: the filesystem that holds it, the free space there, and the drives below."
             }
             Medium::Virtual => {
-                "Look for the cause at the hypervisor or cloud that provides the disk. See that there is a backup."
+                "Look for the cause at the hypervisor or cloud that provides the disk. Make sure that there is a backup."
             }
             Medium::Remote => {
                 "Check the network, and the server or storage array that provides the disk."

@@ -241,3 +241,182 @@ fn a_corrupted_filesystem_is_repaired_by_steps_that_name_its_device() {
         assert_eq!(text, Reason::FilesystemCorrupted.action_at(Severity::Bad));
     }
 }
+
+/// The same host with these active findings of the drive A.
+fn with_findings(mut snapshot: Snapshot, found: &[&Finding], health: Health) -> Snapshot {
+    let drive = snapshot.drives.get_mut(&DriveId::new("A"));
+    let drive = Arc::make_mut(drive.expect("is there"));
+    drive.health = health;
+    for finding in found {
+        drive.findings.push(finding.id.clone());
+        let finding = Arc::new((*finding).clone());
+        snapshot.findings.insert(finding.id.clone(), finding);
+    }
+    snapshot
+}
+
+fn of_drive(id: &str, reason: Reason, severity: Severity) -> Finding {
+    Finding {
+        id: FindingId::known(id),
+        ..finding(Subject::Drive(DriveId::new("A")), reason, severity)
+    }
+}
+
+fn plain_disk(mount_point: &str) -> Snapshot {
+    snapshot(
+        TestHost::default()
+            .disk("sda", "8:0", "A")
+            .uuid("sda", "u")
+            .mounted("8:0", "/", mount_point, "ext4", "/dev/sda"),
+    )
+}
+
+fn a_mirror() -> Snapshot {
+    let layer = Layer::Md {
+        level: Some("raid1".into()),
+    };
+    let mut world = TestHost::default()
+        .with(device("md0", "9:0", layer, &["sda", "sdb"]))
+        .disk("sda", "8:0", "A")
+        .disk("sdb", "8:16", "B")
+        .uuid("md0", "m")
+        .mounted("9:0", "/", "/data", "ext4", "/dev/md0");
+    world.read_all(0);
+    snapshot(world)
+}
+
+#[test]
+fn without_redundancy_the_data_is_copied_first_and_no_other_copy_is_mentioned() {
+    let failing = of_drive("bad", Reason::SmartFailing, Severity::Bad);
+    for reason in [Reason::MediaErrors, Reason::PendingSectors] {
+        for (others, health) in [(vec![], Health::Suspect), (vec![&failing], Health::Bad)] {
+            let found = of_drive("f00d", reason, Severity::Suspect);
+            let all: Vec<&Finding> = others.iter().copied().chain([&found]).collect();
+            let host = with_findings(plain_disk("/data"), &all, health);
+            let text = for_finding(&host, &found);
+            assert!(text.starts_with("Copy the data off first"), "{text}");
+            for wrong in ["other copies", "scrub", "RAID"] {
+                assert!(!text.contains(wrong), "{reason}: {text}");
+            }
+            let is_replaced = text.contains("Then replace the drive.");
+            assert_eq!(is_replaced, health == Health::Bad, "{reason}: {text}");
+        }
+    }
+    let host = with_findings(plain_disk("/data"), &[&failing], Health::Bad);
+    let drive = host.drives.get(&DriveId::new("A")).expect("is there");
+    let advice = advise(&host, drive).expect("an advice");
+    assert_eq!(
+        advice.to_do,
+        "Save what is on it first, nothing else holds it; then replace it."
+    );
+    assert!(
+        advice
+            .sentence
+            .contains("Nothing else holds /data: save it first."),
+        "{}",
+        advice.sentence
+    );
+}
+
+#[test]
+fn the_other_copies_are_named_where_there_are_any() {
+    let found = of_drive("f00d", Reason::PendingSectors, Severity::Suspect);
+    let host = with_findings(a_mirror(), &[&found], Health::Suspect);
+    let text = for_finding(&host, &found);
+    assert!(text.contains("from the other copies"), "{text}");
+}
+
+#[test]
+fn what_a_drive_counts_itself_is_not_called_repairable() {
+    let log = |witness| crate::model::finding::Evidence {
+        source: "s".into(),
+        time: at(0),
+        text: "t".into(),
+        witness,
+        present: true,
+    };
+    for (witness, command) in [
+        (WitnessKind::Smart, "`diskvitals ack f00d --note TEXT`"),
+        (
+            WitnessKind::KernelLog,
+            "`diskvitals ack f00d --repaired --note TEXT`",
+        ),
+    ] {
+        let found = Finding {
+            evidence: vec![log(witness)],
+            ..of_drive("f00d", Reason::MediaErrors, Severity::Suspect)
+        };
+        let host = with_findings(plain_disk("/data"), &[&found], Health::Suspect);
+        let text = for_finding(&host, &found);
+        assert!(text.contains(command), "{text}");
+    }
+}
+
+#[test]
+fn the_advice_for_a_filesystem_depends_on_where_it_is_mounted() {
+    for (mount_point, text) in [
+        (
+            "/",
+            "Look at sda, the drive below, first. / cannot be unmounted: check it at the next boot (`fsck.mode=force`",
+        ),
+        ("/data", "Check the filesystem when it can be unmounted."),
+    ] {
+        let host = plain_disk(mount_point);
+        let id = host.volumes.keys().next().expect("a volume").clone();
+        let found = finding(
+            Subject::Volume(id),
+            Reason::FilesystemErrors,
+            Severity::Suspect,
+        );
+        let advice = for_finding(&host, &found);
+        assert!(advice.contains(text), "{advice}");
+    }
+}
+
+#[test]
+fn a_volume_on_a_failing_drive_is_told_what_holds_at_its_level() {
+    let cause = of_drive("c", Reason::PendingSectors, Severity::Suspect);
+    for (host, severity, status, text) in [
+        (
+            plain_disk("/data"),
+            Severity::Bad,
+            Status::Degraded,
+            "Copy the data off before anything else.",
+        ),
+        (
+            plain_disk("/data"),
+            Severity::Bad,
+            Status::Inaccessible,
+            "Bring the drive back first",
+        ),
+        (
+            plain_disk("/data"),
+            Severity::Suspect,
+            Status::Degraded,
+            "Make sure that there is a backup of today: nothing else holds the data.",
+        ),
+        (
+            a_mirror(),
+            Severity::Suspect,
+            Status::Degraded,
+            "Follow the drive's finding. Redundancy covers the data.",
+        ),
+    ] {
+        let host = with_findings(host, &[&cause], Health::Suspect);
+        let id = host.volumes.keys().next().expect("a volume").clone();
+        let found = Finding {
+            status,
+            ..finding(Subject::Volume(id), Reason::DriveFailing, severity)
+        };
+        let advice = for_finding(&host, &found);
+        assert!(advice.starts_with(text), "{severity:?}: {advice}");
+    }
+}
+
+#[test]
+fn why_md_removed_a_drive_is_found_out_before_it_is_added_again() {
+    let (to_do, _) = advised(|_| (), Reason::RaidMemberFailed, Severity::Suspect);
+    assert!(to_do.starts_with("Find out why first"), "{to_do}");
+    let (to_do, _) = advised(|_| (), Reason::DriveMissing, Severity::Bad);
+    assert!(to_do.starts_with("Bring it back, or replace it"), "{to_do}");
+}

@@ -270,7 +270,8 @@ fn state_file(drive: &DriveFacts, device: &str) -> String {
 /// drives, and the layers between. SUSPECT, degraded, while redundancy covers them, or they are only
 /// suspect, or they are behind a RAID controller. BAD when the volume depends on a bad one:
 /// inaccessible when that drive is missing or offline, otherwise degraded. Clears when no drive
-/// below has such a finding.
+/// below has such a finding. A drive that md has taken out of the volume's array endangers nothing of
+/// it any more.
 pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
     let (Context { facts, now, .. }, failing) = (input.context, input.failing_drives);
     let volume = &input.known.facts;

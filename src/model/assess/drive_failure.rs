@@ -1,6 +1,7 @@
 //! Findings of a volume that follow from the failure of a drive below it. They are announced once, as
 //! DriveFailing.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::model::assess::text::{join_limited, truncate};
@@ -56,6 +57,27 @@ pub(super) fn is_in_trouble(verdicts: &Verdicts) -> bool {
             && CONSEQUENCES.contains(reason)
             && !matches!(reason, Reason::RaidDegraded | Reason::RedundancyLost)
     })
+}
+
+/// Without drives that md has taken out of the arrays of the volume, and that have no other finding:
+/// they hold nothing of it any more, and RedundancyLost or RaidDegraded says what is left.
+pub(super) fn without_former_members<'a>(
+    failing: &'a BTreeMap<DriveId, DriveFailure>,
+    known: &KnownVolume,
+) -> Cow<'a, BTreeMap<DriveId, DriveFailure>> {
+    let holding = known.facts.stack.drives();
+    let is_former = |id: &DriveId, failure: &DriveFailure| {
+        failure.reasons == [Reason::RaidMemberFailed]
+            && known.facts.drive_ids.contains(id)
+            && !holding.is_empty()
+            && !holding.contains(&id)
+    };
+    if !failing.iter().any(|(id, failure)| is_former(id, failure)) {
+        return Cow::Borrowed(failing);
+    }
+    let mut failing = failing.clone();
+    failing.retain(|id, failure| !is_former(id, failure));
+    Cow::Owned(failing)
 }
 
 /// Marks the findings that follow from the failure of a drive, and gives DriveFailing the severity of

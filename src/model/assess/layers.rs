@@ -21,6 +21,8 @@ pub(super) struct Degradation {
     pub message: String,
     /// What to do in this state, if the reason's own action is not exact enough.
     pub advice: Option<String>,
+    /// What ends it, if that is more exact than what the rule says of all layers.
+    pub clears: Option<String>,
     pub evidence: Vec<Evidence>,
 }
 
@@ -86,6 +88,7 @@ pub(super) fn clear_without_layer(facts: &Facts, volume: &VolumeFacts) -> Option
 
 impl Degradation {
     pub(super) fn raise(self, clears: &str) -> Option<Verdict> {
+        let clears = self.clears.as_deref().unwrap_or(clears);
         let verdict = raised(self.level, self.message, self.evidence, clears, None)?;
         let Verdict::Raised(details) = verdict else {
             return Some(verdict);
@@ -213,8 +216,34 @@ fn thin_pool(
     Some(Degradation {
         level,
         message,
-        advice: None,
+        advice: thin_advice(&label, pool, data >= metadata),
+        clears: None,
         evidence: proof,
+    })
+}
+
+/// What is full decides which part is to be extended.
+fn thin_advice(label: &str, pool: &ThinPool, is_data: bool) -> Option<String> {
+    // Pools that LVM did not make have no name of its kind.
+    let is_lvm = label.contains('/');
+    if pool.needs_check || matches!(pool.mode.as_str(), "ro" | "Fail") {
+        return is_lvm.then(|| {
+            format!(
+                "Save what can be read. Stop the pool's users, deactivate its volumes and the pool, then repair its metadata: `lvconvert --repair {label}`. If its metadata is full, extend it: `lvextend --poolmetadatasize +SIZE {label}`."
+            )
+        });
+    }
+    let (what, option) = match is_data || pool.mode == "out_of_data_space" {
+        true => ("data", "-L +SIZE"),
+        false => ("metadata", "--poolmetadatasize +SIZE"),
+    };
+    Some(match is_lvm {
+        true => format!(
+            "Extend the pool's {what}: `lvextend {option} {label}`. If the volume group has no space left: `fstrim` the filesystems on the pool, and delete old snapshots."
+        ),
+        false => format!(
+            "Extend the device of the pool's {what}. Where that is not possible: `fstrim` the filesystems on the pool, and delete old snapshots."
+        ),
     })
 }
 
@@ -262,6 +291,50 @@ fn failed_paths(
         level,
         message,
         advice: None,
+        clears: None,
         evidence: proof,
     })
+}
+
+#[cfg(test)]
+#[test]
+fn the_advice_for_a_thin_pool_names_what_is_full() {
+    let pool = |mode: &str, needs_check| ThinPool {
+        metadata_used: 1,
+        metadata_total: 2,
+        data_used: 1,
+        data_total: 2,
+        mode: mode.into(),
+        needs_check,
+        status_line: String::new(),
+    };
+    for (label, mode, needs_check, is_data, text) in [
+        ("vg/pool", "rw", false, true, "`lvextend -L +SIZE vg/pool`"),
+        (
+            "vg/pool",
+            "rw",
+            false,
+            false,
+            "`lvextend --poolmetadatasize +SIZE vg/pool`",
+        ),
+        (
+            "vg/pool",
+            "out_of_data_space",
+            false,
+            false,
+            "`lvextend -L +SIZE vg/pool`",
+        ),
+        ("vg/pool", "rw", true, true, "`lvconvert --repair vg/pool`"),
+        (
+            "docker-pool",
+            "rw",
+            false,
+            true,
+            "the device of the pool's data",
+        ),
+    ] {
+        let advice = thin_advice(label, &pool(mode, needs_check), is_data).unwrap();
+        assert!(advice.contains(text), "{label} {mode}: {advice}");
+    }
+    assert_eq!(thin_advice("docker-pool", &pool("Fail", false), true), None);
 }

@@ -8,13 +8,14 @@ use crate::model::assess::reason_rules::{Context, VolumeInput};
 use crate::model::assess::text::{
     INACCESSIBLE, Level, MOUNTINFO, SUSPECT, evidence, join_limited, mount_line, raised, unknown,
 };
+use crate::model::drive::DriveKind;
 use crate::model::facts::{Facts, KnownVolume, elapsed};
 use crate::model::finding::{Evidence, Verdict, WitnessKind};
 use crate::model::mount::Mount;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, ProbeError};
-use crate::model::volume::{ExpectedMount, MountRole};
+use crate::model::volume::{ExpectedMount, MountRole, VolumeFacts};
 
 /// Grace for a mount that disappeared: longer than the kubelet needs from an unmount to the removal
 /// of its record.
@@ -303,7 +304,69 @@ pub(crate) fn not_accessible(input: &VolumeInput) -> Option<Verdict> {
     let (operation, text) = (&error.operation, &error.text);
     let message = format!("{path}{others} answers {operation} with an error: {text}");
     let clears = "statfs and readdir of every mount of the volume succeed, or it is unmounted";
-    raised(INACCESSIBLE, message, proof, clears, None)
+    let mut verdict = raised(INACCESSIBLE, message, proof, clears, None);
+    if let Some(Verdict::Raised(details)) = &mut verdict {
+        details.advice = advice_by_errno(facts, volume, path, error.errno);
+    }
+    verdict
+}
+
+/// None: the reason's own text, for every other error (numbers of
+/// include/uapi/asm-generic/errno{,-base}.h).
+fn advice_by_errno(
+    facts: &Facts,
+    volume: &VolumeFacts,
+    path: &HostPath,
+    errno: i32,
+) -> Option<String> {
+    const EIO: i32 = 5;
+    const ENXIO: i32 = 6;
+    const ENODEV: i32 = 19;
+    const ETIMEDOUT: i32 = 110;
+    const ENETDOWN: i32 = 100;
+    const EHOSTUNREACH: i32 = 113;
+    const ENOTCONN: i32 = 107;
+    const ESHUTDOWN: i32 = 108;
+    const ESTALE: i32 = 116;
+    const EUCLEAN: i32 = 117;
+    let device = volume.device.as_deref();
+    let drives = || {
+        volume
+            .drive_ids
+            .iter()
+            .filter_map(|id| facts.drives.get(id))
+    };
+    let causes = if drives().any(|drive| drive.facts.transport.is_remote()) {
+        "the network, the server, or it is gone"
+    } else if drives().any(|drive| drive.facts.kind == DriveKind::Virtual) {
+        "the hypervisor or cloud that provides it, or it is gone"
+    } else {
+        "cable, power, a reset of its bridge or controller, or it is gone"
+    };
+    Some(match (errno, device) {
+        (EIO | ENXIO | ENODEV, Some(device)) => format!(
+            "The device {device} or the connection to it failed: {causes}. Look in the kernel log for errors and resets of {device}. When it answers again, unmount {path} and check the filesystem read-only before you use it."
+        ),
+        (EIO, None) => format!(
+            "The server or process behind {path} answers with an I/O error: look at its own log and storage."
+        ),
+        (ESTALE, _) => format!(
+            "The server's export has changed, or was exported anew: unmount {path} and mount it again."
+        ),
+        (ENOTCONN, _) => format!(
+            "The FUSE process behind {path} has ended: find out why in its log, unmount {path} and mount it again."
+        ),
+        (ENETDOWN..=ETIMEDOUT | 111..=EHOSTUNREACH, _) if errno != ESHUTDOWN => format!(
+            "The server behind {path} does not answer: check the network and the server. The mount works again when it answers."
+        ),
+        (ESHUTDOWN, _) => format!(
+            "The filesystem has shut itself down: find out why in the kernel log, stop its users, unmount {path}, check the filesystem and mount it again."
+        ),
+        (EUCLEAN, _) => format!(
+            "The filesystem found that it is corrupted: read the kernel log, save what can be read, unmount {path} and check the filesystem."
+        ),
+        _ => return None,
+    })
 }
 
 pub(crate) fn probe_errors(probe: &MountProbe) -> impl Iterator<Item = &ProbeError> {

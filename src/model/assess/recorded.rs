@@ -111,6 +111,9 @@ impl Recorded {
             let mut text = format!("errors_count {}", counter.last);
             for (name, value) in &history.details {
                 text.push_str(&format!(", {name} {value}"));
+                if let Some(code) = error_code(name, value) {
+                    text.push_str(&format!(" ({code})"));
+                }
             }
             let at = recorded_at.unwrap_or_else(|| changed(counter));
             proof.push(evidence(WitnessKind::Counter, &history.file, at, text));
@@ -146,6 +149,35 @@ impl Recorded {
     }
 }
 
+/// ext4's own numbers, which are not those of errno (fs/ext4/ext4.h, EXT4_ERR_*).
+fn error_code(name: &str, value: &str) -> Option<&'static str> {
+    const NAMES: [&str; 18] = [
+        "",
+        "UNKNOWN",
+        "EIO",
+        "ENOMEM",
+        "EFSBADCRC",
+        "EFSCORRUPTED",
+        "ENOSPC",
+        "ENOKEY",
+        "EROFS",
+        "EFBIG",
+        "EEXIST",
+        "ERANGE",
+        "EOVERFLOW",
+        "EBUSY",
+        "ENOTDIR",
+        "ENOTEMPTY",
+        "ESHUTDOWN",
+        "EFAULT",
+    ];
+    let code: usize = value.trim().parse().ok()?;
+    let name = name
+        .ends_with("_error_errcode")
+        .then(|| NAMES.get(code))??;
+    Some(*name).filter(|name| !name.is_empty())
+}
+
 /// As dumpe2fs words it.
 fn superblock_text(state: &ExtState) -> String {
     let clean = if state.is_valid { "clean" } else { "not clean" };
@@ -159,6 +191,20 @@ fn superblock_text(state: &ExtState) -> String {
         state.errors,
         time(state.last_checked)
     )
+}
+
+#[cfg(test)]
+#[test]
+fn only_codes_of_ext4_are_named() {
+    assert_eq!(error_code("first_error_errcode", "5"), Some("EFSCORRUPTED"));
+    assert_eq!(error_code("last_error_errcode", "2\n"), Some("EIO"));
+    for (name, value) in [
+        ("last_error_errcode", "0"),
+        ("last_error_errcode", "99"),
+        ("last_error_line", "5"),
+    ] {
+        assert_eq!(error_code(name, value), None, "{name} {value}");
+    }
 }
 
 fn before_first_sight(facts: &Facts, known: &KnownVolume, last: Option<Timestamp>) -> &'static str {

@@ -71,7 +71,7 @@ pub(super) fn of_devices(
     };
     let clears = match reason {
         Reason::RedundancyLost => "the array survives the failure of a member again",
-        _ => "every member of the array is active and in sync",
+        _ => "every member of the array is present and in sync",
     };
     worst_layer(facts, devices, clears, |name, at, state| {
         let loss = match state {
@@ -181,6 +181,9 @@ impl View<'_> {
             have: fs.devices.len().saturating_sub(returned.len()),
             all: fs.devices.len() + absent,
             left,
+            is_parity: profiles
+                .iter()
+                .any(|profile| matches!(profile.to_ascii_lowercase().as_str(), "raid5" | "raid6")),
             // Which device returned is not known by its name.
             holders: match returned.is_empty() {
                 true => self.drive_names(&fs.devices),

@@ -57,6 +57,7 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
     let bad =
         space.exhausted || space.left_soon < full || (was_full && left < full.saturating_mul(2));
     let share = format_share(left, share);
+    let total_bytes = total;
     let (left, total) = (format_bytes(left), format_bytes(total));
     let of_what = space.of_what;
     let mut message = format!("{left} of {total} ({share}) left{of_what} at {path}");
@@ -64,9 +65,8 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
         message += &space.exhausted_text(path);
     }
     let mut clears = format!(
-        "{} % or {} are available",
-        policy.clear_percent,
-        format_bytes(enough)
+        "{} are available",
+        format_bytes(enough.min(percent_of(total_bytes, policy.clear_percent)))
     );
     if space.exhausted {
         clears += " for metadata, in its chunks or for another chunk";
@@ -170,6 +170,11 @@ fn clearing_forecast(policy: &SpacePolicy) -> SignedDuration {
 
 fn is_below(left: u64, total: u64, limit_percent: u8) -> bool {
     u128::from(left) * 100 < u128::from(total) * u128::from(limit_percent)
+}
+
+/// Rounded up, so that it is not below the limit.
+fn percent_of(total: u64, percent: u8) -> u64 {
+    (u128::from(total) * u128::from(percent)).div_ceil(100) as u64
 }
 
 fn half_of(total: u64, limit_percent: u8) -> u64 {

@@ -193,7 +193,7 @@ fn a_failing_drive_is_one_cause_with_what_follows_from_it() {
     );
     assert_eq!(
         cause.action,
-        "Replace it now. Nothing else holds what is on it: save that first."
+        "Save what is on it first, nothing else holds it; then replace it."
     );
     assert_eq!(
         cause.hits[0].reasons,

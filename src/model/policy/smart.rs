@@ -109,7 +109,7 @@ limits! {
     /// a life of five years one is left. It never makes a drive BAD: NVMe Base 2.0, 5.16.1.3,
     /// Percentage Used: 100 may not indicate a failure.
     wear_suspect_percent = 80;
-    /// Percent of the reserve between a new drive and its maker's threshold that is used up:
+    /// Percent of the reserve between a new drive and its manufacturer's threshold that is used up:
     /// SUSPECT. At the threshold the drive itself reports a failure: BAD.
     reserve_suspect_percent = 80;
     /// Degrees Celsius above which a drive is too warm, for drives that report no limit. Nearly all

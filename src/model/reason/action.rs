@@ -4,7 +4,75 @@
 use crate::model::finding::Severity;
 use crate::model::reason::Reason;
 
+/// What else holds the data of a drive or volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cover {
+    /// No volume is known, or only its RAID controller knows.
+    Unknown,
+    /// Nothing else, for a part of it at least.
+    Exposed,
+    /// Others hold it, without any redundancy.
+    Last,
+    Covered,
+}
+
 impl Reason {
+    /// The action for a finding of this level, where it is known what else holds the data.
+    pub fn action_for(self, severity: Severity, cover: Cover) -> &'static str {
+        use Cover::{Covered, Exposed, Last};
+        use Severity::{Bad, Suspect};
+        match (self, severity, cover) {
+            (Reason::MediaErrors, Suspect, Covered | Last) => {
+                "Make sure that there is a backup. A RAID check or a scrub rewrites weak sectors from the other copies. If errors come back, replace the drive."
+            }
+            (Reason::MediaErrors, Suspect, Exposed) => {
+                "Copy the data off first: nothing else holds it, and what cannot be read is lost unless a backup has it. Overwriting a sector lets the drive reallocate it. If errors come back, replace the drive."
+            }
+            (Reason::PendingSectors, Suspect, Covered | Last) => {
+                "A RAID check or a repairing scrub rewrites the sectors from the other copies, which repairs those that are only weak. If the number grows, replace the drive."
+            }
+            (Reason::PendingSectors, Suspect, Exposed) => {
+                "Copy the data off first: nothing else holds it, and what cannot be read is lost unless a backup has it. Overwriting a sector lets the drive reallocate it. If the number grows, replace the drive."
+            }
+            (Reason::MediaErrors | Reason::PendingSectors, Bad, Exposed) => {
+                "Copy the data off first: nothing else holds it, and what cannot be read is lost unless a backup has it. Then replace the drive."
+            }
+            (
+                Reason::ReallocatedSectors
+                | Reason::SmartAttributeFailing
+                | Reason::SelfTestFailed
+                | Reason::SpareLow,
+                Bad,
+                Exposed,
+            ) => "Copy the data off first: nothing else holds it. Then replace the drive.",
+            (Reason::SmartFailing, Bad, Exposed) => {
+                "Stop writing to the drive and copy the data off first: nothing else holds it. Then replace the drive."
+            }
+            (
+                Reason::MediaErrors
+                | Reason::PendingSectors
+                | Reason::ReallocatedSectors
+                | Reason::SmartAttributeFailing
+                | Reason::SmartFailing,
+                Bad,
+                Covered,
+            ) => "Replace the drive now. Redundancy covers its data.",
+            (Reason::DriveFailing, Bad, _) => {
+                "Copy the data off before anything else. Then follow the drive's finding."
+            }
+            (Reason::DriveFailing, Suspect, Exposed) => {
+                "Make sure that there is a backup of today: nothing else holds the data. Then follow the drive's finding."
+            }
+            (Reason::DriveFailing, Suspect, Last) => {
+                "Make sure that there is a backup of today: no redundancy is left. Then follow the drive's finding."
+            }
+            (Reason::DriveFailing, Suspect, Covered) => {
+                "Follow the drive's finding. Redundancy covers the data."
+            }
+            _ => self.action_at(severity),
+        }
+    }
+
     pub fn action_at(self, severity: Severity) -> &'static str {
         use Severity::{Bad, Info, Suspect};
         match (self, severity) {
@@ -12,11 +80,9 @@ impl Reason {
                 "Nothing, if it was removed or replaced on purpose. Otherwise reconnect it."
             }
             (Reason::MediaErrors, Suspect) => {
-                "See that there is a backup. Rewriting a weak sector repairs it: a RAID check or a scrub does that. If errors come back, replace the drive."
+                "Make sure that there is a backup: without redundancy, what cannot be read is lost otherwise. With redundancy, a RAID check or a scrub rewrites weak sectors. If errors come back, replace the drive."
             }
-            (Reason::MediaErrors, Bad) => {
-                "Save what has no other copy, then replace the drive: sectors fail again, or more of them."
-            }
+            (Reason::MediaErrors, Bad) => "Save what has no other copy, then replace the drive.",
             (Reason::SmartFailing, Info) => "Nothing: a test of the drive's alarm is switched on.",
             (Reason::SmartAttributeFailing, Suspect) => {
                 "Find out what lowered the value at that time. It has recovered."
@@ -28,14 +94,12 @@ impl Reason {
                 "A few are acceptable while their number does not change. If it grows, plan the replacement."
             }
             (Reason::ReallocatedSectors, Bad) => {
-                "Save what has no other copy, then replace the drive: they are many, or their number grows."
+                "Save what has no other copy, then replace the drive."
             }
             (Reason::PendingSectors, Suspect) => {
-                "Check the data against its other copies. Rewriting the sectors (a rebuild, a repairing scrub) repairs those that are only weak."
+                "Without redundancy, copy the data off first: what cannot be read is lost unless a backup has it. With redundancy, a RAID check or a repairing scrub rewrites the sectors."
             }
-            (Reason::PendingSectors, Bad) => {
-                "Save what has no other copy, then replace the drive: they are many, or their number grows."
-            }
+            (Reason::PendingSectors, Bad) => "Save what has no other copy, then replace the drive.",
             (Reason::SpareLow, Suspect) => "Plan the replacement.",
             (Reason::SpareLow, Bad) => {
                 "Replace the drive soon: with the last spare block it stops accepting writes."
@@ -48,6 +112,12 @@ impl Reason {
             }
             (Reason::SelfTestFailed, Bad) => {
                 "Replace the drive. If its bad sector was rewritten, prove it: `diskvitals self-test DRIVE long`."
+            }
+            (Reason::DriveFailing, Bad) => {
+                "Copy the data off before anything else. Then follow the drive's finding."
+            }
+            (Reason::DriveFailing, Suspect) => {
+                "Make sure that there is a backup of today. Then follow the drive's finding."
             }
             (Reason::FilesystemErrors, Suspect) => {
                 "Look at the drive below first. Check the filesystem when it can be unmounted."
@@ -68,15 +138,18 @@ mod tests {
     fn every_text_is_of_a_level_that_the_reason_has_and_is_a_sentence() {
         for reason in Reason::ALL {
             for severity in [Severity::Info, Severity::Suspect, Severity::Bad] {
-                let text = reason.action_at(severity);
-                assert!(
-                    text.ends_with('.') && text.starts_with(char::is_uppercase),
-                    "{reason}: {text}"
-                );
-                assert!(
-                    text == reason.action() || reason.levels().contains(&severity),
-                    "{reason} has no level {severity:?}"
-                );
+                let covers = [Cover::Unknown, Cover::Exposed, Cover::Last, Cover::Covered];
+                let texts = covers.map(|cover| reason.action_for(severity, cover));
+                for text in texts.into_iter().chain([reason.action_at(severity)]) {
+                    assert!(
+                        text.ends_with('.') && text.starts_with(char::is_uppercase),
+                        "{reason}: {text}"
+                    );
+                    assert!(
+                        text == reason.action() || reason.levels().contains(&severity),
+                        "{reason} has no level {severity:?}"
+                    );
+                }
             }
         }
     }

@@ -124,6 +124,10 @@ impl Array {
         self.is_parity_stale && matches!(self.scheme, Scheme::Parity(_))
     }
 
+    pub(crate) fn is_parity(&self) -> bool {
+        matches!(self.scheme, Scheme::Parity(_))
+    }
+
     pub(crate) fn is_mirror(&self) -> bool {
         self.scheme == Scheme::Mirror
     }

@@ -58,7 +58,7 @@ pub(crate) struct Rule {
     clears: &'static str,
 }
 
-const NOT_REPORTED: &str = "the drive answers and no longer reports it, or it is replaced";
+const NOT_REPORTED: &str = "the drive answers and no longer reports it, or is replaced";
 const NEVER: &str =
     "never by itself, because the count does not fall: acknowledge it, or replace the drive";
 const NO_GROWTH: &str = "its count has not grown for `[smart.limits] growth_window`";

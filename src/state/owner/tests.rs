@@ -80,7 +80,7 @@ impl Harness {
         .await;
     }
 
-    /// Suspect; the finding's message has `of DISKS devices: one more may fail`.
+    /// Suspect; the finding's message has `of DISKS devices: it survives…`.
     async fn degrade(&self, device: &str, disks: u32) {
         let level = "raid6".to_owned();
         self.report(

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::assess::redundancy::members::leg_devices;
+use crate::model::assess::redundancy::members::{MissingMembers, leg_devices};
 use crate::model::assess::redundancy::words::{Left, Shown, Tool};
 use crate::model::assess::redundancy::{Loss, View};
 use crate::model::assess::text::{INACCESSIBLE, SUSPECT, evidence, percent};
@@ -32,9 +32,9 @@ impl View<'_> {
             Some(array) => self.left(array)?,
         };
         let members = || md.members.iter();
-        let missing = match &array {
+        let members_gone = match &array {
             Some(array) => self.missing_members(name, md, array),
-            None => Vec::new(),
+            None => MissingMembers::default(),
         };
         let faulty: Vec<String> = members()
             .filter(|member| member.is("faulty"))
@@ -69,8 +69,10 @@ impl View<'_> {
                 action => format!("{action}{progress}"),
             },
             is_rebuilding: action == "recover",
-            missing,
+            missing: members_gone.missing,
             faulty,
+            faulty_seen: members_gone.faulty,
+            has_partitions: members().any(|member| self.is_partition(&member.device)),
             tool: Some(Tool::Md),
             ..self.shown(array.as_ref(), &devices_of)
         };
@@ -201,6 +203,7 @@ impl View<'_> {
             is_part: array.is_raid10() && slots.len() < array.count_in_sync(),
             lacking: lacking.collect(),
             waits_for_parity: array.waits_for_parity(),
+            is_parity: array.is_parity(),
             holders: self.drive_names(&holders),
             failing: self.failing_among(&holders),
             unknown: self.unknown_among(&holders),

@@ -10,6 +10,14 @@ use crate::model::facts::KnownDrive;
 use crate::model::finding::{Subject, UnknownCause};
 use crate::model::redundancy::Array;
 
+/// In words.
+#[derive(Debug, Default)]
+pub(super) struct MissingMembers {
+    pub missing: Vec<String>,
+    /// Those that the array still lists.
+    pub faulty: Vec<String>,
+}
+
 impl View<'_> {
     /// `sda (PendingSectors)`.
     pub(super) fn failing_among(self, devices: &[String]) -> Vec<String> {
@@ -42,9 +50,15 @@ impl View<'_> {
             .collect()
     }
 
-    /// The slots that hold nothing, with what was there if it was seen:
-    /// `slot 1 (was sdb, serial S, last in sync …)`.
-    pub(super) fn missing_members(self, name: &str, md: &MdState, array: &Array) -> Vec<String> {
+    pub(super) fn is_partition(self, device: &str) -> bool {
+        let device = self.facts.inventory().and_then(|it| it.devices.get(device));
+        device.is_some_and(|device| matches!(device.layer, Layer::Partition { .. }))
+    }
+
+    /// md's raid devices that hold nothing, with what was there if it was seen:
+    /// `raid device 1 (was sdb, serial S, last in sync …)`. Members that failed and are still listed
+    /// are named instead, if they are as many.
+    pub(super) fn missing_members(self, name: &str, md: &MdState, array: &Array) -> MissingMembers {
         let history = self.facts.layers.get(name).map(|layer| &layer.slots);
         let empty: Vec<usize> = array
             .missing_slots()
@@ -52,7 +66,28 @@ impl View<'_> {
             .collect();
         let mut former = self.former_members(name, md);
         let mut missing = Vec::new();
-        for slot in &empty {
+        let listed = md.members.iter().filter(|member| member.is("faulty"));
+        let listed: Vec<&String> = listed.map(|member| &member.device).collect();
+        let are_listed = !listed.is_empty() && listed.len() == empty.len();
+        let mut faulty = Vec::new();
+        for device in listed {
+            let seen = history.and_then(|it| it.values().find(|seen| seen.device == *device));
+            let drive = seen.and_then(|seen| self.facts.drives.get(seen.drive.as_ref()?));
+            if let Some(known) = drive {
+                former.retain(|text| !text.starts_with(&drive_text(known)));
+            }
+            faulty.push(match seen {
+                Some(seen) => {
+                    let last = self.facts.wall_text(seen.last_in_sync);
+                    match drive.and_then(serial_of) {
+                        Some(serial) => format!("{device} (serial {serial}, last in sync {last})"),
+                        None => format!("{device} (last in sync {last})"),
+                    }
+                }
+                None => device.clone(),
+            });
+        }
+        for slot in empty.iter().filter(|_| !are_listed) {
             let key = u32::try_from(*slot).unwrap_or(u32::MAX);
             let seen = history.and_then(|history| history.get(&key));
             missing.push(match seen {
@@ -66,12 +101,12 @@ impl View<'_> {
                         None => seen.device.clone(),
                     };
                     let last = self.facts.wall_text(seen.last_in_sync);
-                    format!("slot {slot} (was {was}, last in sync {last})")
+                    format!("raid device {slot} (was {was}, last in sync {last})")
                 }
                 None if empty.len() == 1 && former.len() == 1 => {
-                    format!("slot {slot} (was {})", former.remove(0))
+                    format!("raid device {slot} (was {})", former.remove(0))
                 }
-                None => format!("slot {slot}"),
+                None => format!("raid device {slot}"),
             });
         }
         missing.extend(
@@ -79,7 +114,7 @@ impl View<'_> {
                 .into_iter()
                 .map(|text| format!("once a member: {text}")),
         );
-        missing
+        MissingMembers { missing, faulty }
     }
 
     /// Drives with the array's superblock that it does not list, present or not.
@@ -121,10 +156,15 @@ impl View<'_> {
 
 /// `sdb, serial S`.
 fn drive_text(known: &KnownDrive) -> String {
-    match known.facts.serial.as_deref().map(str::trim) {
-        Some(serial) if !serial.is_empty() => format!("{}, serial {serial}", known.facts.name),
-        _ => known.facts.name.clone(),
+    match serial_of(known) {
+        Some(serial) => format!("{}, serial {serial}", known.facts.name),
+        None => known.facts.name.clone(),
     }
+}
+
+fn serial_of(known: &KnownDrive) -> Option<&str> {
+    let serial = known.facts.serial.as_deref().map(str::trim)?;
+    Some(serial).filter(|serial| !serial.is_empty())
 }
 
 /// The devices of a leg of LVM's RAID: `LV_rimage_N` and `LV_rmeta_N`.

@@ -53,11 +53,16 @@ pub(super) struct Shown {
     pub is_rebuilding: bool,
     /// Drives that are to be filled.
     pub filling: Vec<String>,
-    /// `slot 1 (was sdb, serial S, last in sync …)`.
+    /// `raid device 1 (was sdb, serial S, last in sync …)`.
     pub missing: Vec<String>,
+    /// Kernel names of members that failed and are still listed.
     pub faulty: Vec<String>,
     /// Members that are present and may hold old data.
     pub not_current: Vec<String>,
+    /// What was seen of a faulty member while it was in sync: `sdb1 (serial S, last in sync …)`.
+    pub faulty_seen: Vec<String>,
+    pub has_partitions: bool,
+    pub is_parity: bool,
     /// `sda (PendingSectors)`: of the holders, those with findings that endanger data.
     pub failing: Vec<String>,
     /// Of the holders, those of unknown health.
@@ -75,6 +80,7 @@ impl Shown {
             level,
             message: self.message(),
             advice: Some(self.advice()),
+            clears: self.clears(),
             evidence,
         };
         Loss {
@@ -94,6 +100,10 @@ impl Shown {
             Left::None if self.waits_for_parity => format!(
                 "no redundancy left: the parity of {name} has to be computed, after a crash or its creation"
             ),
+            Left::None if !self.lacking.is_empty() && self.is_parity => format!(
+                "no redundancy left: some ranges of {name} need every one of {holders}; {}; it {count}",
+                join_limited(&self.lacking)
+            ),
             Left::None if !self.lacking.is_empty() => format!(
                 "no redundancy left: the only copy of some ranges of {name} is on {holders}; {}; it {count}",
                 join_limited(&self.lacking)
@@ -101,13 +111,22 @@ impl Shown {
             Left::None if self.holders.is_empty() => {
                 format!("no redundancy left: {name} {count}")
             }
+            Left::None if self.is_parity => {
+                format!("no redundancy left: {name} needs every one of {holders}; it {count}")
+            }
             Left::None => {
                 format!(
                     "no redundancy left: the only copy of {part}{name} is on {holders}; it {count}"
                 )
             }
-            Left::Some(1) => format!("{name} {count}: one more may fail"),
-            Left::Some(more) => format!("{name} {count}: {more} more may fail"),
+            Left::Some(1) => format!(
+                "{name} {count}: it survives the failure of one more {}",
+                self.one()
+            ),
+            Left::Some(more) => format!(
+                "{name} {count}: it survives the failure of {more} more {}",
+                self.unit
+            ),
         };
         if let Left::Some(_) = self.left
             && !self.lacking.is_empty()
@@ -126,7 +145,13 @@ impl Shown {
             }
         };
         list("missing", &self.missing);
-        list("faulty", &self.faulty);
+        list(
+            "faulty",
+            match self.faulty_seen.is_empty() {
+                true => &self.faulty,
+                false => &self.faulty_seen,
+            },
+        );
         list("no copy yet", &self.not_current);
         if self.left == Left::None {
             list("of unknown health", &self.unknown);
@@ -142,7 +167,10 @@ impl Shown {
             ),
             Left::None => {
                 let failing = join_limited(&self.failing);
-                let back_up = format!("Back up {name} now: its only copy is on {failing}");
+                let back_up = match self.is_parity {
+                    true => format!("Back up {name} now: it cannot lose {failing}"),
+                    false => format!("Back up {name} now: its only copy is on {failing}"),
+                };
                 match (self.runs_by_itself(), self.failing.is_empty()) {
                     (Some(wait), true) => wait.to_owned(),
                     (Some(wait), false) => format!("{back_up}. {wait}"),
@@ -163,10 +191,10 @@ impl Shown {
     /// What ends without help.
     fn runs_by_itself(&self) -> Option<&'static str> {
         if self.is_rebuilding {
-            return Some("A rebuild runs: wait until it has ended, and pull no drive.");
+            return Some("A rebuild is running: wait until it has ended, and do not pull a drive.");
         }
         (self.waits_for_parity && !self.action.is_empty()).then_some(
-            "Its parity is being computed: wait until that has ended, and pull no drive.",
+            "Its parity is being computed: wait until that has ended, and do not pull a drive.",
         )
     }
 
@@ -189,14 +217,12 @@ impl Shown {
             );
         }
         let command = match self.tool {
-            Some(Tool::Md) => format!(
-                "`mdadm /dev/{name} --add /dev/NEW`. Add the old drive again (`--re-add`) only if it is well"
-            ),
+            Some(Tool::Md) => return self.repair_md(when),
             Some(Tool::Lvm) if !self.filling.is_empty() => format!(
-                "if it is back and well, `lvchange --refresh {name}`; otherwise `lvconvert --repair {name}`"
+                "if it is back and tests healthy, `lvchange --refresh {name}`; otherwise `lvconvert --repair {name}`"
             ),
             Some(Tool::Lvm) => format!(
-                "`lvconvert --repair {name}`. If the old drive is back and well, `lvchange --refresh {name}` is enough"
+                "`lvconvert --repair {name}`. If the old drive is back and tests healthy, `lvchange --refresh {name}` is enough"
             ),
             Some(Tool::Btrfs) => {
                 "`btrfs replace start`, with the id of the missing device (`btrfs filesystem show`)"
@@ -204,11 +230,63 @@ impl Shown {
             }
             None => "add another one".to_owned(),
         };
-        let what = match self.unit {
+        format!("Replace the missing {} {when}: {command}.", self.one())
+    }
+
+    /// A member that is still listed keeps its place: md answers `--add` with `busy`.
+    fn repair_md(&self, when: &str) -> String {
+        let name = &self.name;
+        let re_add = "Add the old drive again (`--re-add`) only if it tests healthy.";
+        let first = match self.faulty.as_slice() {
+            [] => format!("Replace the missing device {when}"),
+            faulty => {
+                let commands = faulty
+                    .iter()
+                    .map(|device| format!("`mdadm /dev/{name} --remove /dev/{device}`"));
+                format!(
+                    "Remove what is faulty from the array: {}. Replace its drive {when}",
+                    join_limited(commands)
+                )
+            }
+        };
+        match self.has_partitions {
+            true => format!(
+                "{first}: partition the new drive like the others and add the partition: `mdadm /dev/{name} --add /dev/NEW_PARTITION`. {re_add}"
+            ),
+            false => format!("{first}: `mdadm /dev/{name} --add /dev/NEW`. {re_add}"),
+        }
+    }
+
+    fn one(&self) -> &'static str {
+        match self.unit {
             "legs" => "leg",
             _ => "device",
+        }
+    }
+
+    /// None: what holds for every array.
+    fn clears(&self) -> Option<String> {
+        let Shown {
+            name, all, unit, ..
+        } = self;
+        let members = match self.tool? {
+            Tool::Md => "raid devices",
+            Tool::Lvm => unit,
+            Tool::Btrfs => return None,
         };
-        format!("Replace the missing {what} {when}: {command}.")
+        let is_one_short = self.have + 1 == *all && self.lacking.is_empty();
+        match self.left {
+            _ if *all == 0 => None,
+            Left::Stopped | Left::TooFew => Some(format!(
+                "{name} runs, with all {all} {members} present and in sync"
+            )),
+            Left::None if self.waits_for_parity => Some(format!("the parity of {name} is in sync")),
+            Left::None if !is_one_short => None,
+            Left::Some(_) if !self.lacking.is_empty() => None,
+            Left::None | Left::Some(_) => Some(format!(
+                "all {all} {members} of {name} are present and in sync"
+            )),
+        }
     }
 }
 

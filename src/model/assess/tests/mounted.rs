@@ -147,6 +147,46 @@ fn errors_of_the_volume_are_faults_and_refusals_are_not() {
 }
 
 #[test]
+fn the_advice_for_an_error_names_what_causes_it() {
+    for (errno, text) in [
+        (
+            5,
+            "The device sda or the connection to it failed: cable, power, a reset",
+        ),
+        (19, "Look in the kernel log for errors and resets of sda."),
+        (107, "The FUSE process behind /data has ended"),
+        (108, "The filesystem has shut itself down"),
+        (110, "The server behind /data does not answer"),
+        (113, "The server behind /data does not answer"),
+        (116, "The server's export has changed"),
+        (117, "The filesystem found that it is corrupted"),
+    ] {
+        let mut world = plain();
+        world.probe("/data", failing_probe(errno), 10);
+        let found = world.raised_for(Reason::NotAccessible, 11).unwrap();
+        let advice = found.advice.unwrap();
+        assert!(advice.contains(text), "{errno}: {advice}");
+    }
+    let mut world = plain();
+    world.probe("/data", failing_probe(61), 10);
+    let found = world.raised_for(Reason::NotAccessible, 11).unwrap();
+    assert_eq!(found.advice, None, "the reason's own text");
+}
+
+#[test]
+fn the_amount_that_ends_a_shortage_is_the_smaller_of_both_limits() {
+    for (total, left, clears) in [
+        (50, 1, "3.5 GiB are available"),
+        (40_000, 10, "100.0 GiB are available"),
+    ] {
+        let mut world = plain();
+        world.probe("/data", healthy_probe(usage(total * GIB, left * GIB)), 10);
+        let found = world.raised_for(Reason::OutOfSpace, 11).unwrap();
+        assert_eq!(found.clears_when, clears, "{left} of {total}");
+    }
+}
+
+#[test]
 fn a_kernel_remount_read_only_is_a_finding_and_an_administrators_is_not() {
     let ro = || ["ro".to_owned()].into();
     // errors=remount-ro: the superblock only.

@@ -25,6 +25,18 @@ fn is_raised(world: &mut TestHost, seconds: i64) -> bool {
 }
 
 #[test]
+fn a_drive_that_md_has_taken_out_endangers_no_volume_of_the_array() {
+    let mut world = with_faulty_member();
+    assert_eq!(
+        world.raised(11),
+        [
+            "B RaidMemberFailed Suspect Degraded",
+            "fs:m RedundancyLost Suspect Degraded"
+        ]
+    );
+}
+
+#[test]
 fn a_faulty_member_is_a_suspicion_with_mds_word_until_the_array_has_it_again() {
     let mut world = with_faulty_member();
     assert!(is_raised(&mut world, 11));

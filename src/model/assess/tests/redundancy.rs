@@ -150,25 +150,25 @@ fn each_state_has_its_reason_and_says_how_many_more_may_fail() {
             "raid1",
             "++-",
             RaidDegraded,
-            "md0 (raid1) runs with 2 of 3 devices: one more may fail",
+            "md0 (raid1) runs with 2 of 3 devices: it survives the failure of one more device",
         ),
         (
             "raid5",
             "+++++-",
             RedundancyLost,
-            "no redundancy left: the only copy of md0 (raid5) is on sda, sdb, sdc, sdd, sde; it runs with 5 of 6 devices",
+            "no redundancy left: md0 (raid5) needs every one of sda, sdb, sdc, sdd, sde; it runs with 5 of 6 devices",
         ),
         (
             "raid6",
             "++++-",
             RaidDegraded,
-            "md0 (raid6) runs with 4 of 5 devices: one more may fail",
+            "md0 (raid6) runs with 4 of 5 devices: it survives the failure of one more device",
         ),
         (
             "raid6",
             "+++--",
             RedundancyLost,
-            "no redundancy left: the only copy of md0 (raid6) is on sda, sdb, sdc",
+            "no redundancy left: md0 (raid6) needs every one of sda, sdb, sdc; it",
         ),
         (
             "raid10",
@@ -234,7 +234,7 @@ fn the_advice_depends_on_the_state() {
         "{advice}"
     );
     assert!(
-        advice.contains("`--re-add`) only if it is well"),
+        advice.contains("`--re-add`) only if it tests healthy"),
         "{advice}"
     );
 
@@ -249,7 +249,7 @@ fn the_advice_depends_on_the_state() {
     );
     assert_eq!(
         rebuilding.advice.unwrap(),
-        "A rebuild runs: wait until it has ended, and pull no drive."
+        "A rebuild is running: wait until it has ended, and do not pull a drive."
     );
 
     fail(&mut world, "sda", 30);
@@ -273,8 +273,9 @@ fn the_missing_member_is_named_when_it_was_seen() {
     world.scan(20);
     let lost = found(&mut world, state("raid1", "+-"), 21).remove(0).1;
     assert!(
-        lost.message
-            .contains("; missing: slot 1 (was sdb, serial B, last in sync 2027-01-15T08:00:10Z)"),
+        lost.message.contains(
+            "; missing: raid device 1 (was sdb, serial B, last in sync 2027-01-15T08:00:10Z)"
+        ),
         "{}",
         lost.message
     );
@@ -292,10 +293,68 @@ fn the_missing_member_is_named_when_it_was_seen() {
     let lost = found(&mut world, state("raid1", "+-"), 21).remove(0).1;
     assert!(
         lost.message
-            .contains("; missing: slot 1 (was sdb, serial B, last seen "),
+            .contains("; missing: raid device 1 (was sdb, serial B, last seen "),
         "{}",
         lost.message
     );
+}
+
+#[test]
+fn a_faulty_member_that_is_still_listed_is_named_once_and_is_removed_first() {
+    let mut world = array("raid1", 2);
+    let layer = Layer::Partition {
+        start_bytes: 1 << 20,
+        number: 1,
+    };
+    world.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda1".into(), "sdb1".into()];
+    for (name, dev, disk) in [("sda1", "8:1", "sda"), ("sdb1", "8:17", "sdb")] {
+        world = world.with(device(name, dev, layer.clone(), &[disk]));
+    }
+    world.scan(5);
+    let mut md = state("raid1", "++");
+    for member in &mut md.members {
+        member.device.push('1');
+    }
+    assert_eq!(found(&mut world, md.clone(), 10), []);
+    (md.members[1].state, md.degraded) = ("faulty".into(), 1);
+    let lost = found(&mut world, md, 20).remove(0).1;
+    assert_eq!(
+        lost.message,
+        "no redundancy left: the only copy of md0 (raid1) is on sda; it runs with 1 of 2 devices; faulty: sdb1 (serial B, last in sync 2027-01-15T08:00:10Z)"
+    );
+    assert_eq!(
+        lost.advice.unwrap(),
+        "Remove what is faulty from the array: `mdadm /dev/md0 --remove /dev/sdb1`. Replace its drive today: partition the new drive like the others and add the partition: `mdadm /dev/md0 --add /dev/NEW_PARTITION`. Add the old drive again (`--re-add`) only if it tests healthy."
+    );
+    assert_eq!(
+        lost.clears_when,
+        "all 2 raid devices of md0 are present and in sync"
+    );
+}
+
+#[test]
+fn what_ends_it_is_what_it_lacks() {
+    for (level, slots, expected) in [
+        (
+            "raid6",
+            "+++-",
+            "all 4 raid devices of md0 are present and in sync",
+        ),
+        (
+            "raid6",
+            "++--",
+            "the array survives the failure of a member again",
+        ),
+        (
+            "raid1",
+            "--",
+            "md0 runs, with all 2 raid devices present and in sync",
+        ),
+    ] {
+        let mut world = array(level, slots.len());
+        let found = found(&mut world, state(level, slots), 10).remove(0).1;
+        assert_eq!(found.clears_when, expected, "{level} {slots}");
+    }
 }
 
 #[test]

@@ -29,11 +29,7 @@ pub(crate) fn old_age(case: &RuleInput) -> Option<Symptom> {
     let attributes = failed_attributes(ata, |attribute| {
         !attribute.prefailure && !is_temperature(attribute) && !wears(attribute)
     });
-    threshold_symptom(
-        &attributes,
-        Severity::Suspect,
-        "the end of the designed life",
-    )
+    threshold_symptom(&attributes, Severity::Suspect, "end of the designed life")
 }
 
 /// The attributes that have reached their thresholds, current failures first.
@@ -70,18 +66,15 @@ fn threshold_symptom(attributes: &[&Attribute], now: Severity, limit: &str) -> O
         .filter(named)
         .map(|attribute| describe(attribute))
         .collect();
-    let verb = if names.len() == 1 { "is" } else { "are" };
+    let verb = if names.len() == 1 { "has" } else { "have" };
     let names = names.join(", ");
-    let (severity, message) = match first.when_failed {
-        WhenFailed::Now => (
-            now,
-            format!("{names} {verb} at the maker's limit for {limit}"),
-        ),
-        WhenFailed::Past | WhenFailed::Never | WhenFailed::Unknown => (
-            Severity::Suspect,
-            format!("{names} had fallen to the maker's limit for {limit}, and recovered"),
-        ),
+    let (severity, recovered) = match first.when_failed {
+        WhenFailed::Now => (now, String::new()),
+        WhenFailed::Past | WhenFailed::Never | WhenFailed::Unknown => {
+            (Severity::Suspect, format!(", and {verb} recovered"))
+        }
     };
+    let message = format!("{names} ({limit}){recovered}");
     Some(Symptom {
         severity,
         message,
@@ -92,17 +85,26 @@ fn threshold_symptom(attributes: &[&Attribute], now: Severity, limit: &str) -> O
     })
 }
 
-/// `5 Reallocated_Sector_Ct (1, limit 5)`; for an attribute that has recovered, with the worst
-/// value.
+/// `attribute 5 Reallocated_Sector_Ct has failed: value 1 is below the manufacturer's threshold 10`; for an attribute
+/// that has recovered, with the worst value.
 fn describe(attribute: &Attribute) -> String {
-    let Attribute { id, name, .. } = attribute;
-    let value = if attribute.when_failed == WhenFailed::Now {
-        attribute.value
-    } else {
-        attribute.worst
+    let Attribute {
+        id, name, worst, ..
+    } = attribute;
+    let (failed, value, number) = match attribute.when_failed {
+        WhenFailed::Now => (
+            "has failed",
+            format!("value {} is", attribute.value),
+            attribute.value,
+        ),
+        _ => ("had failed", format!("its worst value {worst} was"), *worst),
     };
-    match attribute.threshold {
-        Some(threshold) => format!("{id} {name} ({value}, limit {threshold})"),
-        None => format!("{id} {name}"),
-    }
+    let threshold = match attribute.threshold {
+        Some(threshold) if number < threshold => {
+            format!("below the manufacturer's threshold {threshold}")
+        }
+        Some(threshold) => format!("at the manufacturer's threshold {threshold}"),
+        None => "at the manufacturer's threshold".to_owned(),
+    };
+    format!("attribute {id} {name} {failed}: {value} {threshold}")
 }

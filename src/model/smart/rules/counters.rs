@@ -17,14 +17,14 @@ pub(crate) fn pending(case: &RuleInput) -> Option<Symptom> {
         unreadable_sectors(
             case,
             Metric::Pending,
-            ("sector waits", "sectors wait"),
-            "to be read or reallocated",
+            ("pending sector", "pending sectors"),
+            "",
         ),
         unreadable_sectors(
             case,
             Metric::OfflineUncorrectable,
             ("sector is", "sectors are"),
-            "unreadable by the drive's own scan",
+            " unreadable by the drive's own scan",
         ),
     ])
 }
@@ -39,7 +39,7 @@ fn unreadable_sectors(
     let bad =
         reaches_limit(count, case.limits.pending_bad) || case.repeated_growth(metric).is_some();
     let message = format!(
-        "{} {what}{}",
+        "{}{what}{}",
         pluralize(count, one, many),
         trend(case, metric)
     );

@@ -64,12 +64,12 @@ pub(crate) fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
     let (severity, message) = if cool {
         (
             Severity::Info,
-            "An attribute of the temperature is at its limit although the drive is cool: the table that its maker gave it is wrong",
+            "An attribute of the temperature is at its limit although the drive is cool: the table that its manufacturer gave it is wrong",
         )
     } else {
         (
             Severity::Suspect,
-            "The drive's temperature is at its maker's limit",
+            "The drive's temperature is at its manufacturer's threshold",
         )
     };
     (!evidence.is_empty()).then(|| Symptom {

@@ -75,7 +75,7 @@ fn the_worst_comes_first_and_each_reason_once_with_all_its_causes() {
     );
     assert_eq!(
         said[0].message,
-        "269 sectors wait to be read or reallocated; 2 sectors are unreadable by the drive's own scan"
+        "269 pending sectors; 2 sectors are unreadable by the drive's own scan"
     );
     assert_eq!(
         said[0].evidence,

@@ -173,3 +173,21 @@ fn wear_counts_in_the_direction_that_the_database_or_other_fields_show() {
     assert_eq!(hits(&erased("4")), []);
     assert_eq!(hits(&erased("2900")), [(WornOut, Suspect)]);
 }
+
+#[test]
+fn an_attribute_that_has_failed_is_named_with_its_value_and_threshold() {
+    for (value, text) in [
+        (
+            1,
+            "attribute 10 Spin_Retry_Count has failed: value 1 is below the manufacturer's threshold 36 (imminent failure)",
+        ),
+        (
+            36,
+            "attribute 10 Spin_Retry_Count has failed: value 36 is at the manufacturer's threshold 36 (imminent failure)",
+        ),
+    ] {
+        let report = disk().with(at_threshold(10, "Spin_Retry_Count", value, 36, "9").prefailure());
+        let message = message(&report);
+        assert!(message.contains(text), "{message}");
+    }
+}

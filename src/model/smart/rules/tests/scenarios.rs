@@ -32,7 +32,7 @@ fn growth_says_the_rate() {
     ]);
     assert_eq!(
         said[0].message,
-        "69 sectors wait to be read or reallocated (12 more in 3 days, 4.0 a day)"
+        "69 pending sectors (12 more in 3 days, 4.0 a day)"
     );
     assert_eq!(said[0].severity, Bad);
 }
@@ -44,10 +44,7 @@ fn pending_sectors_that_came_once_are_suspect_and_bad_when_more_come() {
     let said = after(&once);
     assert_eq!(
         (said[0].severity, said[0].message.as_str()),
-        (
-            Suspect,
-            "8 sectors wait to be read or reallocated (8 more 4 hours ago)"
-        )
+        (Suspect, "8 pending sectors (8 more 4 hours ago)")
     );
     let mut twice = once.to_vec();
     twice.push((30, pending("16")));
