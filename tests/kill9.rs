@@ -86,6 +86,7 @@ async fn victim() {
                 "uid 0".to_owned(),
                 device.clone(),
                 SeenLevel::default(),
+                false,
             )
             .await
             .unwrap();

@@ -140,7 +140,7 @@ fn the_page_is_valid_and_shows_what_is_wrong() {
     for expected in [
         "CRITICAL",
         "SmartFailing",
-        "Replace it now",
+        "then replace it",
         "/srv/bay0",
         "db/mysql-0",
         "PHYF8421007W960CGN",
