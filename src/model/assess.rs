@@ -44,6 +44,7 @@ use crate::model::source_update::Source;
 pub(crate) use checks::signals;
 pub(crate) use drive::shares_controller;
 pub(crate) use health::{health, health_unknown, is_first_look_outstanding};
+pub(crate) use raid_member::is_taken_out;
 pub(crate) use sources::shown as shown_source;
 pub(crate) use text::{MAX_MESSAGE, format_bytes, percent, truncate};
 

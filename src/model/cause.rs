@@ -18,7 +18,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model::advice::{self, Action};
-use crate::model::assess::shares_controller;
+use crate::model::assess::{is_taken_out, shares_controller};
 use crate::model::block::{BtrfsFs, LayerState};
 use crate::model::facts::Facts;
 use crate::model::finding::{Finding, Severity, Subject};
@@ -232,11 +232,11 @@ impl<'a> Grouping<'a> {
             return (vec![Origin::Volume(id.clone())], false);
         };
         let follows = finding.reason == Reason::DriveFailing || self.follows_drive(volume, finding);
+        let layers = self.layer_origins(volume, finding.reason);
         let drives = match follows {
             true => self.worst_drives(volume),
-            false => Vec::new(),
+            false => self.former_members(&layers),
         };
-        let layers = self.layer_origins(volume, finding.reason);
         // An array that lacks a drive has its own cause only if that drive is not known.
         let lacks_drive = |id: &DriveId| {
             self.own_findings(id).any(|it| {
@@ -302,6 +302,28 @@ impl<'a> Grouping<'a> {
             .into_iter()
             .filter(|(severity, _)| Some(*severity) == worst);
         failing.map(|(_, id)| id.clone()).collect()
+    }
+
+    /// The drives that md has taken out of these arrays.
+    fn former_members(&self, layers: &[Origin]) -> Vec<DriveId> {
+        let is_former = |id: &DriveId| {
+            layers.iter().any(|layer| match layer {
+                Origin::Array(name) => match self.layer_state(name) {
+                    Some(LayerState::Md(md)) => {
+                        is_taken_out(&self.snapshot.inventory, name, md, id)
+                    }
+                    _ => false,
+                },
+                _ => false,
+            })
+        };
+        let is_reported = |id: &DriveId| {
+            self.own_findings(id)
+                .any(|it| it.reason == Reason::RaidMemberFailed)
+        };
+        let drives = self.snapshot.drives.keys();
+        let former = drives.filter(|id| is_reported(id) && is_former(id));
+        former.cloned().collect()
     }
 
     fn layer_state(&self, name: &str) -> Option<&'a LayerState> {

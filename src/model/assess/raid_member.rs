@@ -68,6 +68,17 @@ pub(crate) fn failed(input: &DriveInput) -> Option<Verdict> {
     raised(SUSPECT, message, proof, clears, None)
 }
 
+/// Whether md has taken a device of the drive out of this array.
+pub(crate) fn is_taken_out(
+    inventory: &Inventory,
+    array: &str,
+    md: &MdState,
+    drive: &DriveId,
+) -> bool {
+    let array = inventory.devices.get(array);
+    array.is_some_and(|array| !losses(inventory, array, md, drive).is_empty())
+}
+
 fn is_md(device: &BlockDevice) -> bool {
     matches!(device.layer, Layer::Md { .. })
 }
