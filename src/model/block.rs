@@ -138,9 +138,6 @@ pub struct BtrfsFs {
     pub devices: Vec<String>,
     /// Members that the superblock counts and that are missing (devinfo/*/missing = 1).
     pub missing_devices: u32,
-    /// Their ids within the filesystem.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub missing_ids: Vec<u64>,
     pub data_profiles: Vec<String>,
     pub metadata_profiles: Vec<String>,
 }

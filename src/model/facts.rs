@@ -2,7 +2,6 @@
 
 mod apply;
 pub(crate) mod attachments;
-pub(crate) mod btrfs_members;
 pub mod checks;
 mod corruption;
 pub(crate) mod counters;

@@ -11,8 +11,7 @@ use crate::model::assess::layers::{self, Degradation, clear_without_layer, worst
 use crate::model::assess::reason_rules::{Context, VolumeInput};
 use crate::model::assess::text::{BAD, SUSPECT, evidence, join_limited, unknown};
 use crate::model::block::LayerState;
-use crate::model::facts::btrfs_members::ReturnedMember;
-use crate::model::facts::{Facts, KnownVolume};
+use crate::model::facts::Facts;
 use crate::model::finding::{Verdict, WitnessKind};
 use crate::model::ids::DriveId;
 use crate::model::reason::Reason;
@@ -31,9 +30,9 @@ pub(crate) fn raid_degraded(input: &VolumeInput) -> Option<Verdict> {
 }
 
 /// An array below the volume has only one copy left of at least a part of its data: members are
-/// missing, being filled or, of a btrfs, were away and not scrubbed since; parity waits to be computed,
-/// or the other copies lack a range. Same sources. SUSPECT, degraded. An array that never had
-/// redundancy is none. Clears when the array survives a failure again.
+/// missing or being filled, parity waits to be computed, or the other copies lack a range. Same
+/// sources. SUSPECT, degraded. An array that never had redundancy is none. Clears when the array
+/// survives a failure again.
 pub(crate) fn redundancy_lost(input: &VolumeInput) -> Option<Verdict> {
     of_volume(input, Reason::RedundancyLost)
 }
@@ -47,10 +46,10 @@ fn of_volume(input: &VolumeInput, reason: Reason) -> Option<Verdict> {
         failing: input.failing_drives,
     };
     let of_arrays = || of_devices(context, input.failing_drives, &volume.devices, reason);
-    match view.btrfs(input.known) {
+    match view.btrfs(volume) {
         Some(Ok(loss)) if loss.reason == reason => loss
             .degradation
-            .raise("every member of the filesystem is present again, and a scrub after the return of one that was away reads all of them without an error"),
+            .raise("every member of the filesystem is present again"),
         Some(Ok(_)) => of_arrays().or(Some(Verdict::Clear)),
         Some(Err(verdict)) => of_arrays().or(Some(verdict)),
         None => of_arrays().or_else(|| clear_without_layer(facts, volume)),
@@ -135,18 +134,14 @@ impl View<'_> {
     }
 
     /// `None`: not a btrfs. `Err`: a btrfs with all its members, or one in an unknown state.
-    /// A member that was away is no copy until a scrub: it may lack what was written in between.
-    fn btrfs(self, known: &KnownVolume) -> Option<Result<Loss, Verdict>> {
-        let volume: &VolumeFacts = &known.facts;
+    fn btrfs(self, volume: &VolumeFacts) -> Option<Result<Loss, Verdict>> {
         let device = volume.device.as_ref()?;
         let fs = self.facts.inventory()?.btrfs_of(device)?;
         if let Some(error) = self.facts.inventory.error() {
             return unknown(error).map(Err);
         }
         let at = self.facts.inventory.at()?;
-        let returned = self.facts.returned_members(known, fs);
-        let absent = fs.missing_devices as usize;
-        let missing = absent + returned.len();
+        let missing = fs.missing_devices as usize;
         if missing == 0 {
             return Some(Err(Verdict::Clear));
         }
@@ -178,50 +173,26 @@ impl View<'_> {
             name: format!("the btrfs {}", fs.label.as_ref().unwrap_or(&fs.uuid)),
             level: join_limited(&profiles),
             unit: "devices",
-            have: fs.devices.len().saturating_sub(returned.len()),
-            all: fs.devices.len() + absent,
+            have: fs.devices.len(),
+            all: fs.devices.len() + missing,
             left,
             is_parity: profiles
                 .iter()
                 .any(|profile| matches!(profile.to_ascii_lowercase().as_str(), "raid5" | "raid6")),
-            // Which device returned is not known by its name.
-            holders: match returned.is_empty() {
-                true => self.drive_names(&fs.devices),
-                false => Vec::new(),
-            },
-            not_current: returned.iter().map(|it| self.returned_text(it)).collect(),
+            holders: self.drive_names(&fs.devices),
             failing: self.failing_among(&fs.devices),
             unknown: self.unknown_among(&fs.devices),
             tool: Some(Tool::Btrfs),
             ..Shown::default()
         };
-        let mut proof = vec![evidence(
+        let proof = vec![evidence(
             WitnessKind::Inventory,
             format!("/sys/fs/btrfs/{}/devinfo", fs.uuid),
             at,
-            format!("missing: {absent}"),
+            format!("missing: {missing}"),
         )];
-        proof.extend(returned.iter().map(|member| {
-            let file = format!("/sys/fs/btrfs/{}/devinfo/{}/missing", fs.uuid, member.id);
-            evidence(WitnessKind::Inventory, file, at, self.returned_text(member))
-        }));
         // It is mounted, so its readable data is available; data without a second copy is lost.
         let level = if left == Left::TooFew { BAD } else { SUSPECT };
-        let mut loss = shown.loss(level, proof);
-        if absent == 0 {
-            let mount = volume.mounts.first().map(|mount| mount.path.to_string());
-            loss.degradation.advice = Some(words::scrub(mount.as_deref()));
-        }
-        Some(Ok(loss))
-    }
-
-    fn returned_text(self, member: &ReturnedMember) -> String {
-        let (since, until) = (member.since, member.until);
-        format!(
-            "device {} (was away from {} until {}; its data may be old until a scrub)",
-            member.id,
-            self.facts.wall_text(since),
-            self.facts.wall_text(until)
-        )
+        Some(Ok(shown.loss(level, proof)))
     }
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::model::assess::truncate;
 use crate::model::counters::{CounterDevice, CounterGrowth, CounterHistory, CounterReading};
 use crate::model::facts::kernel_log::PendingIncident;
-use crate::model::facts::{Facts, KnownVolume, Urgency, btrfs_members};
+use crate::model::facts::{Facts, KnownVolume, Urgency};
 use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::kernel_log::event::{
     Blame, Class, DeviceName, Event, Line, LineOrigin, MAX_LINE_BYTES,
@@ -74,7 +74,7 @@ impl Counters {
     }
 
     /// Returns the growth since the previous reading; None if nothing changed.
-    pub(super) fn record(
+    fn record(
         &mut self,
         key: &CounterKey,
         reading: &CounterReading,
@@ -156,7 +156,6 @@ impl Facts {
         if change == Urgency::Immediate {
             self.record_scrubs();
         }
-        self.forget_current_members(now);
         change
     }
 
@@ -185,9 +184,7 @@ impl Facts {
         let (drives, volumes) = (&self.drives, &self.volumes);
         self.counters
             .histories
-            .retain(|(subject, series), _| match subject {
-                // It says what a filesystem lacks that is mounted again later.
-                _ if series.starts_with(btrfs_members::SERIES) => true,
+            .retain(|(subject, _), _| match subject {
                 Subject::Drive(id) => drives.contains_key(id),
                 Subject::Volume(id) => volumes.contains_key(id),
                 Subject::Device(_) | Subject::Source(_) => false,
@@ -239,9 +236,7 @@ impl Facts {
                 .filter(|_| is_clean)
         };
         let starts: Option<Vec<Timestamp>> = self.btrfs_counters(known).map(started).collect();
-        let is_of_all =
-            |starts: &Vec<Timestamp>| btrfs.is_none_or(|btrfs| starts.len() >= btrfs.devices.len());
-        starts.filter(is_of_all)?.into_iter().min()
+        starts?.into_iter().min()
     }
 
     fn counter_series(

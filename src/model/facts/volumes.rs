@@ -132,7 +132,6 @@ impl Facts {
             .map(|(path, (target, _))| (path, target));
         self.probes.set_mounts(targets.collect());
         self.update_drive_volumes(now);
-        self.record_absent_members(now);
     }
 
     /// A filesystem that was unmounted after its drive was removed still holds its directory.

@@ -20,18 +20,16 @@ pub(in crate::source) fn uuids(reader: &SysfsReader<'_>) -> impl Iterator<Item =
 
 fn read_one(reader: &SysfsReader<'_>, uuid: String) -> Result<BtrfsFs, DeviceRemoved> {
     let dir = format!("{DIR}/{uuid}");
-    let (mut missing_devices, mut missing_ids) = (0, Vec::new());
+    let mut missing_devices = 0;
     for member in reader.list(&format!("{dir}/devinfo")) {
         if reader.flag(&format!("{dir}/devinfo/{member}/missing"))? == Some(true) {
             missing_devices += 1;
-            missing_ids.extend(member.parse::<u64>().ok());
         }
     }
     Ok(BtrfsFs {
         label: reader.text(&format!("{dir}/label"))?,
         devices: reader.list(&format!("{dir}/devices")),
         missing_devices,
-        missing_ids,
         data_profiles: profiles(reader, &format!("{dir}/allocation/data"))?,
         metadata_profiles: metadata_profiles(reader, &dir)?,
         uuid,

@@ -57,8 +57,6 @@ pub(super) struct Shown {
     pub missing: Vec<String>,
     /// Kernel names of members that failed and are still listed.
     pub faulty: Vec<String>,
-    /// Members that are present and may hold old data.
-    pub not_current: Vec<String>,
     /// What was seen of a faulty member while it was in sync: `sdb1 (serial S, last in sync …)`.
     pub faulty_seen: Vec<String>,
     pub has_partitions: bool,
@@ -152,7 +150,6 @@ impl Shown {
                 false => &self.faulty_seen,
             },
         );
-        list("no copy yet", &self.not_current);
         if self.left == Left::None {
             list("of unknown health", &self.unknown);
         }
@@ -288,14 +285,6 @@ impl Shown {
             )),
         }
     }
-}
-
-/// The advice for a btrfs with a member that was away.
-pub(super) fn scrub(mount: Option<&str>) -> String {
-    let mount = mount.unwrap_or("MOUNT");
-    format!(
-        "Start a scrub, which brings the data of the returned device up to date: `btrfs scrub start -B {mount}`. Repeat it until it finds no error: until then, pull no other device."
-    )
 }
 
 fn lower_first(text: &str) -> String {

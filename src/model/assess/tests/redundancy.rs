@@ -2,12 +2,10 @@
 
 use super::{md_state, mirror};
 use crate::model::block::{BtrfsFs, Layer, LayerState, MdMember, MdState};
-use crate::model::counters::{CounterDevice, CounterReading};
-use crate::model::facts::{Facts, Urgency};
-use crate::model::finding::{FindingDetails, Severity};
+use crate::model::facts::Urgency;
+use crate::model::finding::FindingDetails;
 use crate::model::fixture::*;
 use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event};
-use crate::model::observation::Observation;
 use crate::model::reason::Reason;
 use crate::model::source_update::SourceUpdate;
 
@@ -526,136 +524,4 @@ fn lvms_raid_is_judged_by_its_letters() {
             );
         }
     }
-}
-
-/// A btrfs of two devices on a host that is mounted, unmounted and mounted again.
-fn btrfs_pair(missing: &[u64], profile: &str) -> TestHost {
-    let mut world = TestHost::default()
-        .disk("sda", "8:0", "A")
-        .disk("sdb", "8:16", "B");
-    set_missing(&mut world, missing);
-    world.inventory.btrfs[0].data_profiles = vec![profile.into()];
-    let mut world = world.mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
-    world.read_all(0);
-    world
-}
-
-fn set_missing(world: &mut TestHost, missing: &[u64]) {
-    let present = ["sda", "sdb"].into_iter().take(2 - missing.len());
-    let former = world.inventory.btrfs.pop().unwrap_or_default();
-    world.inventory.btrfs.push(BtrfsFs {
-        uuid: "b-1".into(),
-        devices: present.map(str::to_owned).collect(),
-        missing_devices: missing.len() as u32,
-        missing_ids: missing.to_vec(),
-        ..former
-    });
-}
-
-fn mount_again(mut world: TestHost, missing: &[u64], second: i64) -> TestHost {
-    world.umount("/data");
-    let former = std::mem::take(&mut world.inventory.btrfs);
-    world.read_all(second);
-    world.inventory.btrfs = former;
-    set_missing(&mut world, missing);
-    let mut world = world.mounted("0:41", "/", "/data", "btrfs", "/dev/sda");
-    world.read_all(second + 10);
-    world
-}
-
-fn read_scrub(world: &mut TestHost, started: i64, errors: u64, second: i64) {
-    let reading = |source: &str, id: u64, values: &[(&str, u64)]| CounterReading {
-        device: CounterDevice::Block("sda".into()),
-        source: source.into(),
-        file: format!("{source} {id}"),
-        values: values
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), *value))
-            .collect(),
-        details: [("devid".to_owned(), id.to_string())].into(),
-    };
-    let scrub = [
-        ("started", at(started).as_second() as u64),
-        ("finished", 1),
-        ("canceled", 0),
-        ("errors", errors),
-    ];
-    let readings = [1, 2].into_iter().flat_map(|id| {
-        [
-            reading("btrfs", id, &[("write_errs", 0)]),
-            reading("btrfs-scrub", id, &scrub),
-        ]
-    });
-    let update = SourceUpdate::Counters(Observation::ok(at(second), readings.collect()));
-    world.apply(update, second);
-}
-
-#[test]
-fn a_btrfs_member_that_was_away_is_no_copy_until_a_clean_scrub() {
-    let mut world = mount_again(btrfs_pair(&[2], "raid1"), &[], 100);
-    let found = world
-        .raised_for(Reason::RedundancyLost, 120)
-        .expect("raised");
-    assert_eq!(
-        found.message,
-        "no redundancy left: the btrfs b-1 (raid1) runs with 1 of 2 devices; no copy yet: device 2 (was away from \
-         2027-01-15T08:00:00Z until 2027-01-15T08:01:50Z; its data may be old until a scrub)"
-    );
-    assert!(found.evidence.iter().any(|it| it.text.contains("was away")));
-    let advice = found.advice.expect("an advice");
-    assert!(advice.contains("`btrfs scrub start -B /data`"), "{advice}");
-    let needed = |world: &TestHost| world.facts.probe_targets()[0].awaited_scrub.clone();
-    assert_eq!(needed(&world), Some("b-1".to_owned()));
-    // Another mount, and another start of the daemon, make no copy of it.
-    let mut world = mount_again(world, &[], 200);
-    let stored = world.facts.counters.iter();
-    let stored = stored.map(|(key, history)| (key.clone(), (**history).clone()));
-    let stored = stored.collect();
-    let mut restarted = TestHost {
-        facts: Facts::default(),
-        ..world.clone()
-    };
-    restarted.facts.counters.restore(stored);
-    restarted.read_all(250);
-    for world in [&mut world, &mut restarted] {
-        for (started, errors, is_raised) in [(50, 0, true), (300, 1, true), (320, 0, false)] {
-            read_scrub(world, started, errors, started + 1);
-            let raised = world.raised_for(Reason::RedundancyLost, started + 5);
-            assert_eq!(raised.is_some(), is_raised, "{started}");
-        }
-        assert_eq!(needed(world), None);
-        // It stays so.
-        let mut world = mount_again(world.clone(), &[], 400);
-        assert_eq!(world.raised(420), [""; 0]);
-    }
-}
-
-#[test]
-fn a_btrfs_member_counts_as_one_that_was_away_only_if_it_may_lack_data() {
-    // Replaced, or removed from the filesystem: that is done while it is mounted.
-    let mut world = btrfs_pair(&[2], "raid1");
-    set_missing(&mut world, &[]);
-    world.scan(100);
-    assert_eq!(world.raised(101), [""; 0]);
-    world.apply(
-        SourceUpdate::Counters(Observation::ok(at(130), Vec::new())),
-        130,
-    );
-    let mut world = mount_again(world, &[], 200);
-    assert_eq!(world.raised(220), [""; 0]);
-    // Nothing was written in between.
-    let mut world = btrfs_pair(&[], "raid1");
-    world.mount_mut("/data").super_options = vec!["ro".into()].into();
-    world.read_mounts(40);
-    set_missing(&mut world, &[2]);
-    world.read_all(50);
-    let mut world = mount_again(world, &[], 100);
-    assert_eq!(world.raised(120), [""; 0]);
-    // Two of three copies are left.
-    let mut world = mount_again(btrfs_pair(&[2], "raid1c3"), &[], 100);
-    assert!(world.raised_for(Reason::RaidDegraded, 120).is_some());
-    // The other one is missing now: what was written in between has no copy.
-    let mut world = mount_again(btrfs_pair(&[2], "raid1"), &[1], 100);
-    let lost = world.raised_for(Reason::RaidDegraded, 120).expect("raised");
-    assert_eq!(lost.severity, Severity::Bad, "{}", lost.message);
 }

@@ -23,13 +23,8 @@ impl Check {
 impl Facts {
     /// The UUID of the volume's btrfs, if the record of its last scrub decides about a finding.
     pub(crate) fn awaited_scrub(&self, known: &KnownVolume) -> Option<String> {
-        let device = known.facts.device.as_ref()?;
-        let btrfs = self.inventory()?.btrfs_of(device);
-        let has_returned_member =
-            || btrfs.is_some_and(|fs| !self.returned_members(known, fs).is_empty());
-        let is_awaited = self.unscrubbed_checks(known).next().is_some() || has_returned_member();
-        let uuid = btrfs.map(|fs| &fs.uuid).or(known.facts.fs_uuid.as_ref());
-        uuid.filter(|_| is_awaited).cloned()
+        let uuid = known.facts.fs_uuid.clone()?;
+        self.unscrubbed_checks(known).next().map(|_| uuid)
     }
 
     /// Notes at the checks which of them a scrub without an error has followed.
