@@ -198,10 +198,11 @@ fn health_basis(snapshot: &Snapshot, drive: &Drive) -> String {
     }
     // The configuration excludes it.
     let is_excluded = drive.smart.is_none()
-        && matches!(
-            drive.facts.kind,
-            DriveKind::Hdd | DriveKind::Ssd | DriveKind::Nvme
-        );
+        && match drive.facts.kind {
+            DriveKind::Hdd | DriveKind::Ssd | DriveKind::Nvme => true,
+            DriveKind::Usb => !drive.facts.removable,
+            DriveKind::Emmc | DriveKind::Virtual | DriveKind::Remote | DriveKind::Unknown => false,
+        };
     let smart = match is_excluded {
         true => "SMART is not read",
         false => "no SMART",

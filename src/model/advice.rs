@@ -113,7 +113,7 @@ fn closing(finding: &Finding, name: &str) -> Option<String> {
             Severity::Info | Severity::Suspect
         )
     );
-    stays.then(|| format!("This finding stays until `diskvitals ack {name} --note TEXT`."))
+    stays.then(|| format!("`diskvitals ack {name} --note TEXT` keeps this finding from counting."))
 }
 
 /// The advice; None for a drive without an adverse finding.
@@ -146,7 +146,7 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         None if is_copied_first => "Save what is on it first, then replace it",
         // md has taken it out and has not said why.
         None if last.all(|finding| finding.reason == Reason::RaidMemberFailed) => {
-            "Find out why first (kernel log, `smartctl -x`), then replace it; add it again only for a proven fault of cable or power"
+            "Find out why first (kernel log, `smartctl -x`), then replace it"
         }
         None => words(action),
     };

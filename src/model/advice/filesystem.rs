@@ -82,14 +82,10 @@ fn for_errors(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         .filter(|name| !name.is_empty())
         .collect();
     let first = match names.as_slice() {
-        [] => "Look at what is below it first.".to_owned(),
-        [name] => format!("Look at {name}, the drive below, first."),
-        [_, _] | [_, _, _] => format!("Look at the drives below first ({}).", names.join(", ")),
-        _ => "Look at the drives below first.".to_owned(),
-    };
-    let save = match finding.severity {
-        Severity::Bad => "Save the data. ",
-        _ => "",
+        [] => "Save important data, and look at what is below it first.".to_owned(),
+        [name] => format!("Save important data, and look at {name}, the drive below, first."),
+        [_, _] | [_, _, _] => format!("Save important data, and look at the drives below first ({}).", names.join(", ")),
+        _ => "Save important data, and look at the drives below first.".to_owned(),
     };
     let mount = volume.mounts.first().map(|mount| mount.path.to_string());
     let is_root = volume.mounts.iter().any(|it| it.path.to_string() == "/");
@@ -104,5 +100,5 @@ fn for_errors(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         _ if is_root => "/ cannot be unmounted: check it from a rescue system.".to_owned(),
         _ => "Check the filesystem when it can be unmounted.".to_owned(),
     };
-    Some(format!("{save}{first} {check}"))
+    Some(format!("{first} {check}"))
 }

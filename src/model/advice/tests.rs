@@ -357,7 +357,7 @@ fn the_advice_for_a_filesystem_depends_on_where_it_is_mounted() {
     for (mount_point, text) in [
         (
             "/",
-            "Look at sda, the drive below, first. / cannot be unmounted: check it at the next boot (`fsck.mode=force`",
+            "Save important data, and look at sda, the drive below, first. / cannot be unmounted: check it at the next boot (`fsck.mode=force`",
         ),
         ("/data", "Check the filesystem when it can be unmounted."),
     ] {

@@ -345,7 +345,7 @@ fn advice_by_errno(
     };
     Some(match (errno, device) {
         (EIO | ENXIO | ENODEV, Some(device)) => format!(
-            "The device {device} or the connection to it failed: {causes}. Look in the kernel log for errors and resets of {device}. When it answers again, unmount {path} and check the filesystem read-only before you use it."
+            "The device {device} or the connection to it failed: {causes}. Look in the kernel log for errors and resets of {device}. Stop what uses {path} and unmount it; after a removal the device comes back under another name. Check the filesystem read-only before you mount it again."
         ),
         (EIO, None) => format!(
             "The server or process behind {path} answers with an I/O error: look at its own log and storage."

@@ -15,7 +15,7 @@ use crate::model::observation::Observation;
 /// An array runs without the drive. Sources: `faulty` in md's sysfs (Documentation/admin-guide/md.rst,
 /// dev-XXX/state), or the superblock of an array that runs degraded and has no such member. SUSPECT:
 /// md also drops a drive after one failed write, or on request. Clears when the array has the drive
-/// again, is complete without it, or no longer lists it.
+/// again or is complete without it, or neither lists the drive nor is in a superblock on it.
 pub(crate) fn failed(input: &DriveInput) -> Option<Verdict> {
     let (Context { facts, .. }, known) = (input.context, input.known);
     if known.missing_since.is_some() {
@@ -64,7 +64,7 @@ pub(crate) fn failed(input: &DriveInput) -> Option<Verdict> {
         name(known),
         join_limited(arrays)
     );
-    let clears = "the array has the drive again, is complete without it, or no longer lists it";
+    let clears = "the array has the drive again or is complete without it, or the drive is neither listed nor has the superblock of a member";
     raised(SUSPECT, message, proof, clears, None)
 }
 

@@ -233,7 +233,12 @@ impl Shown {
     /// A member that is still listed keeps its place: md answers `--add` with `busy`.
     fn repair_md(&self, when: &str) -> String {
         let name = &self.name;
-        let re_add = "Add the old drive again (`--re-add`) only if it tests healthy.";
+        let re_add = match self.faulty.is_empty() {
+            true => "Add the old drive again (`--re-add`) only if it tests healthy.",
+            false => {
+                "Add the old drive again (`--re-add`) only if cable or power was at fault and it tests healthy."
+            }
+        };
         let first = match self.faulty.as_slice() {
             [] => format!("Replace the missing device {when}"),
             faulty => {
