@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use diskvitals::api::wire::check::{Mode, State, Verdict};
 use diskvitals::api::wire::{FindingStatus, Severity};
+use diskvitals::host::clock::now;
 use diskvitals::model::check::Filesystem;
 use nix::mount::MsFlags;
 
@@ -206,6 +207,12 @@ async fn proven_damage_is_a_finding_until_a_check_as_strong_is_clean_or_ext4_rec
         daemon.client.probed_anew(&[&id]).await;
         daemon.client.raised(&id, "FilesystemCorrupted", SOON).await;
         unmount();
+        // e2fsck records the time of the repair in whole seconds.
+        let damaged = now().as_second();
+        eventually("a later second", SOON, async || {
+            (now().as_second() > damaged).then_some(())
+        })
+        .await;
         repair(filesystem, &disk.device);
         mount();
         if filesystem == Filesystem::Ext4 {

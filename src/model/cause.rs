@@ -306,6 +306,9 @@ impl<'a> Grouping<'a> {
 
     /// The drives that md has taken out of these arrays.
     fn former_members(&self, layers: &[Origin]) -> Vec<DriveId> {
+        if !layers.iter().any(|layer| matches!(layer, Origin::Array(_))) {
+            return Vec::new();
+        }
         let is_former = |id: &DriveId| {
             layers.iter().any(|layer| match layer {
                 Origin::Array(name) => match self.layer_state(name) {

@@ -136,7 +136,7 @@ fn check_config_refuses_a_program_that_does_not_exist_and_the_daemon_starts_with
 
     let daemon = start(config);
     let text = status_until(&daemon, "smartctl is missing", |text| {
-        text.contains("/nonexistent/smartctl does not exist")
+        text.contains("/nonexistent/smartctl does not exist") && text.contains("UNKNOWN nvme0n1")
     });
     assert!(
         text.contains("UNKNOWN nvme0n1")

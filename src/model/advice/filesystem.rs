@@ -84,7 +84,10 @@ fn for_errors(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     let first = match names.as_slice() {
         [] => "Save important data, and look at what is below it first.".to_owned(),
         [name] => format!("Save important data, and look at {name}, the drive below, first."),
-        [_, _] | [_, _, _] => format!("Save important data, and look at the drives below first ({}).", names.join(", ")),
+        [_, _] | [_, _, _] => format!(
+            "Save important data, and look at the drives below first ({}).",
+            names.join(", ")
+        ),
         _ => "Save important data, and look at the drives below first.".to_owned(),
     };
     let mount = volume.mounts.first().map(|mount| mount.path.to_string());

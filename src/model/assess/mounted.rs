@@ -311,6 +311,12 @@ pub(crate) fn not_accessible(input: &VolumeInput) -> Option<Verdict> {
     verdict
 }
 
+/// A server or a FUSE process answers, not a filesystem of the kernel over several devices.
+fn is_served(volume: &VolumeFacts) -> bool {
+    let fs_type = volume.fs_type.as_deref().unwrap_or_default();
+    volume.remote || fs_type.starts_with("fuse")
+}
+
 /// None: the reason's own text, for every other error (numbers of
 /// include/uapi/asm-generic/errno{,-base}.h).
 fn advice_by_errno(
@@ -347,7 +353,7 @@ fn advice_by_errno(
         (EIO | ENXIO | ENODEV, Some(device)) => format!(
             "The device {device} or the connection to it failed: {causes}. Look in the kernel log for errors and resets of {device}. Stop what uses {path} and unmount it; after a removal the device comes back under another name. Check the filesystem read-only before you mount it again."
         ),
-        (EIO, None) => format!(
+        (EIO, None) if is_served(volume) => format!(
             "The server or process behind {path} answers with an I/O error: look at its own log and storage."
         ),
         (ESTALE, _) => format!(

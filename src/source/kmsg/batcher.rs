@@ -354,6 +354,8 @@ impl Batcher {
         self.finish_batch();
         self.epoch = self.epoch.next();
         self.classifier = Classifier::new(self.scope.clone());
+        // The records of another log have another clock.
+        self.delays = Delays::default();
         (
             self.last,
             self.counted_to,

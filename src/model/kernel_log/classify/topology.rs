@@ -63,8 +63,10 @@ impl Classifier {
                 if let DeviceName::Block(name) = &parsed.device
                     && self.reads.len() < MAX_PENDING_NOTICES
                 {
+                    // One that was interrupted goes on where it stopped (mdcheck, `btrfs scrub resume`):
+                    // then all was read since the first begin.
                     let read = (name.clone(), *member);
-                    self.reads.insert(read, context.line.time);
+                    self.reads.entry(read).or_insert(context.line.time);
                 }
             }
             TopologyUpdate::ReadDone(member) => {

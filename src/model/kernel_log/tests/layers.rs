@@ -191,6 +191,16 @@ fn a_read_of_a_whole_device_is_reported_at_its_end_if_it_was_not_interrupted() {
             Some("mdX"),
         ),
         (vec![begun, "md: md0: data-check interrupted."], None),
+        // The second slice reads the rest only: all was read since the first began (second 0).
+        (
+            vec![
+                begun,
+                "md: md0: data-check interrupted.",
+                begun,
+                "md: md0: data-check done.",
+            ],
+            Some("md0"),
+        ),
         (vec!["md: md0: data-check done."], None),
         (vec![begun, "md: md1: data-check done."], None),
         (
