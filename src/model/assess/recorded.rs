@@ -151,8 +151,7 @@ impl Recorded {
 
 /// ext4's own numbers, which are not those of errno (fs/ext4/ext4.h, EXT4_ERR_*).
 fn error_code(name: &str, value: &str) -> Option<&'static str> {
-    const NAMES: [&str; 18] = [
-        "",
+    const NAMES: [&str; 17] = [
         "UNKNOWN",
         "EIO",
         "ENOMEM",
@@ -172,10 +171,8 @@ fn error_code(name: &str, value: &str) -> Option<&'static str> {
         "EFAULT",
     ];
     let code: usize = value.trim().parse().ok()?;
-    let name = name
-        .ends_with("_error_errcode")
-        .then(|| NAMES.get(code))??;
-    Some(*name).filter(|name| !name.is_empty())
+    let is_code = name.ends_with("_error_errcode");
+    NAMES.get(code.checked_sub(1)?).copied().filter(|_| is_code)
 }
 
 /// As dumpe2fs words it.
@@ -191,20 +188,6 @@ fn superblock_text(state: &ExtState) -> String {
         state.errors,
         time(state.last_checked)
     )
-}
-
-#[cfg(test)]
-#[test]
-fn only_codes_of_ext4_are_named() {
-    assert_eq!(error_code("first_error_errcode", "5"), Some("EFSCORRUPTED"));
-    assert_eq!(error_code("last_error_errcode", "2\n"), Some("EIO"));
-    for (name, value) in [
-        ("last_error_errcode", "0"),
-        ("last_error_errcode", "99"),
-        ("last_error_line", "5"),
-    ] {
-        assert_eq!(error_code(name, value), None, "{name} {value}");
-    }
 }
 
 fn before_first_sight(facts: &Facts, known: &KnownVolume, last: Option<Timestamp>) -> &'static str {
@@ -284,4 +267,22 @@ fn btrfs(input: &VolumeInput) -> Option<Verdict> {
         "a scrub of all its devices after them finds no error, or its statistics are set to zero (`btrfs device stats -z`)",
         None,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_codes_of_ext4_are_named() {
+        assert_eq!(error_code("first_error_errcode", "5"), Some("EFSCORRUPTED"));
+        assert_eq!(error_code("last_error_errcode", "2\n"), Some("EIO"));
+        for (name, value) in [
+            ("last_error_errcode", "0"),
+            ("last_error_errcode", "99"),
+            ("last_error_line", "5"),
+        ] {
+            assert_eq!(error_code(name, value), None, "{name} {value}");
+        }
+    }
 }

@@ -3,9 +3,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::block::{
-    BlockDevice, Layer, MdMember, MdState, Multipath, MultipathPath, ThinPool,
-};
+use crate::model::block::{BlockDevice, Layer, MdState, Multipath, MultipathPath, ThinPool};
 use crate::model::dev::DevNo;
 use crate::model::finding::{Acknowledgement, Health, SeenLevel, Status};
 use crate::model::fixture::*;
@@ -237,21 +235,14 @@ fn a_degraded_array_is_one_cause_with_all_its_mounts() {
 #[test]
 fn what_an_array_lacks_follows_from_the_member_that_md_has_taken_out() {
     let mut node = Node::new(mirror());
-    let member = |device: &str, state: &str, slot| MdMember {
-        device: device.into(),
-        state: state.into(),
-        slot,
-        errors: 0,
-        bad_blocks: Vec::new(),
-    };
     let state = LayerState::Md(MdState {
         level: "raid1".into(),
         raid_disks: 2,
         degraded: 1,
         array_state: "clean".into(),
         members: vec![
-            member("sda", "in_sync", Some(0)),
-            member("sdb", "faulty", None),
+            md_member("sda", "in_sync", Some(0)),
+            md_member("sdb", "faulty", None),
         ],
         ..MdState::default()
     });

@@ -1,4 +1,4 @@
-use crate::model::block::{BtrfsFs, Layer, LayerState, MdMember, MdState};
+use crate::model::block::{BtrfsFs, Layer, LayerState, MdState};
 use crate::model::facts::LayerFacts;
 use crate::model::fixture::*;
 use crate::model::graph::excluded_mounts;
@@ -315,21 +315,14 @@ fn a_mirror_covers_one_leg_and_a_degraded_one_none() {
         (impact(&stack, &["A"]), impact(&stack, &["A", "B"])),
         (Impact::Covered, Impact::Exposed)
     );
-    let member = |device: &str, state: &str, slot| MdMember {
-        device: device.into(),
-        state: state.into(),
-        slot,
-        errors: 0,
-        bad_blocks: Vec::new(),
-    };
     let state = MdState {
         level: "raid1".into(),
         raid_disks: 2,
         degraded: 1,
         array_state: "clean".into(),
         members: vec![
-            member("sda", "in_sync", Some(0)),
-            member("sdb", "spare", Some(1)),
+            md_member("sda", "in_sync", Some(0)),
+            md_member("sdb", "spare", Some(1)),
         ],
         ..MdState::default()
     };

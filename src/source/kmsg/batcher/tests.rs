@@ -188,7 +188,7 @@ fn a_live_record_that_was_read_late_has_the_time_at_which_it_was_written() {
         times(&[prompt, (11_000, 3_618_003, 3_600_000)]),
         [17_003, 3_618_003]
     );
-    // After ten minutes the clocks may have drifted apart.
+    // In more than ten minutes the clocks may have drifted.
     assert_eq!(times(&[prompt, (610_000, 618_000, 0)]), [17_003, 618_000]);
     assert_eq!(
         times(&[prompt, (610_000, 618_000, 0), (611_000, 618_500, 0)]),
