@@ -2,6 +2,7 @@
 //! real kernel: an ext4 that is mounted "with errors", and a btrfs whose device statistics are not
 //! zero.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use diskvitals::api::wire::{Finding, Severity};
@@ -123,5 +124,66 @@ async fn a_btrfs_with_counted_errors_is_suspect_until_a_scrub_finds_nothing() {
     .await;
     run("/usr/bin/btrfs", &[&"scrub", &"start", &"-B", &mnt]);
     cleared(&daemon).await;
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_btrfs_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
+    let testbed = Testbed::new();
+    let mnt = testbed.path("mnt/b");
+    let images = ["b1.img", "b2.img"].map(|name| testbed.image(name, 256 << 20));
+    let [first, away] = images.each_ref().map(|image| testbed.attach(image));
+    let btrfs = |arguments: &[&dyn AsRef<OsStr>]| run("/usr/bin/btrfs", arguments);
+    let raid1: [&dyn AsRef<OsStr>; 8] = [
+        &"-q", &"-f", &"-d", &"raid1", &"-m", &"raid1", &first.device, &away.device,
+    ];
+    run("/usr/sbin/mkfs.btrfs", &raid1);
+    btrfs(&[&"device", &"scan", &"--forget", &away.device]);
+    away.detach();
+    mount_device(&first.device, "btrfs", &mnt, "degraded");
+    let daemon = Daemon::start(&testbed).await;
+    let lost = |words: &'static str| {
+        let daemon = &daemon;
+        eventually(words, SOON, async move || {
+            let findings = daemon.client.findings(false).await;
+            let mut lost = findings.iter().filter(|it| it.reason == "RedundancyLost");
+            match words {
+                "" => lost.next().is_none().then_some(()),
+                words => lost.any(|it| it.message.contains(words)).then_some(()),
+            }
+        })
+    };
+    lost("1 of 2 devices").await;
+    write_and_sync(&mnt.join("f")).expect("written");
+    // It is back, and the kernel does not use it before the next mount.
+    let back = testbed.attach(&images[1]);
+    btrfs(&[&"device", &"scan", &back.device]);
+    lost("1 of 2 devices").await;
+    umount(&mnt);
+    lost("").await;
+    btrfs(&[&"device", &"scan", &first.device, &back.device]);
+    mount_device(&first.device, "btrfs", &mnt, "");
+    lost("device 2 (was away from").await;
+    // The scrub begins in a later second than the return.
+    let returned = now().as_second();
+    eventually("a later second", SOON, async || {
+        (now().as_second() > returned).then_some(())
+    })
+    .await;
+    btrfs(&[&"scrub", &"start", &"-B", &mnt]);
+    lost("").await;
+    // A replacement under the same mount leaves nothing behind.
+    umount(&mnt);
+    btrfs(&[&"device", &"scan", &"--forget", &back.device]);
+    back.detach();
+    mount_device(&first.device, "btrfs", &mnt, "degraded");
+    lost("1 of 2 devices").await;
+    let other = testbed.attach(&testbed.image("b3.img", 256 << 20));
+    btrfs(&[&"replace", &"start", &"-B", &"-f", &"2", &other.device, &mnt]);
+    lost("").await;
+    umount(&mnt);
+    mount_device(&first.device, "btrfs", &mnt, "");
+    write_and_sync(&mnt.join("g")).expect("written");
+    lost("").await;
     daemon.stop().await;
 }

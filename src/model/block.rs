@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::dev::DevNo;
@@ -136,10 +137,41 @@ pub struct BtrfsFs {
     pub label: Option<String>,
     /// Kernel names, sorted.
     pub devices: Vec<String>,
-    /// Members that the superblock counts and that are missing (devinfo/*/missing = 1).
+    /// The ids of the members within the filesystem (devinfo/*), without the target of a replacement.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub member_ids: Vec<u64>,
+    /// Those of them that are missing (devinfo/*/missing = 1).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_ids: Vec<u64>,
+    /// Members that are not in use: the missing ones, and one that came back since the mount.
     pub missing_devices: u32,
+    /// Another one after each mount of the filesystem. None in a recorded tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_mark: Option<String>,
+    /// Members that were away while it was written to, and that no scrub has read since. Not read:
+    /// what the daemon remembers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub returned: Vec<ReturnedMember>,
     pub data_profiles: Vec<String>,
     pub metadata_profiles: Vec<String>,
+}
+
+/// A member of a btrfs that was away while it was written to, and is back: it lacks what was written
+/// in between.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReturnedMember {
+    /// Its id within the filesystem.
+    pub id: u64,
+    /// The scans that showed it missing first, and present again.
+    pub since: Timestamp,
+    pub until: Timestamp,
+}
+
+impl BtrfsFs {
+    /// The members that are no copy: they are missing, or lack what was written while they were away.
+    pub(crate) fn without_copy(&self) -> usize {
+        self.missing_devices as usize + self.returned.len()
+    }
 }
 
 /// State of a layer; reading it may block (md attributes, dm status). A worker reads one device at

@@ -389,7 +389,7 @@ impl<'a> Grouping<'a> {
         };
         if matches!(reason, Reason::RaidDegraded | Reason::RedundancyLost)
             && let Some(fs) = self.btrfs_of(volume)
-            && fs.missing_devices > 0
+            && fs.without_copy() > 0
         {
             return vec![Origin::Btrfs(fs.uuid.clone())];
         }

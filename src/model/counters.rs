@@ -105,6 +105,15 @@ pub struct CounterHistory {
 }
 
 impl CounterHistory {
+    /// A note without a counter.
+    pub(crate) fn note(file: String, details: BTreeMap<String, String>) -> CounterHistory {
+        CounterHistory {
+            file,
+            details,
+            ..CounterHistory::default()
+        }
+    }
+
     /// Compares `reading`, made at `at`, with the history, and adds it. Out: the growths, by name.
     ///
     /// `reading` must have the owner and source of this history; the caller keeps one history for

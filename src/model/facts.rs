@@ -2,6 +2,7 @@
 
 mod apply;
 pub(crate) mod attachments;
+mod btrfs_members;
 pub mod checks;
 mod corruption;
 pub(crate) mod counters;

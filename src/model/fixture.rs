@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::model::assess::{self, ActiveFindings, assess};
-use crate::model::block::{BlockDevice, DiskStat, Inventory, Layer, LayerState, MdMember};
+use crate::model::block::{BlockDevice, BtrfsFs, DiskStat, Inventory, Layer, LayerState, MdMember};
 use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use crate::model::facts::{Facts, StoredVolume, Urgency};
 use crate::model::finding::{FindingDetails, Judgement, Severity, Subject, UnknownHealth, Verdict};
@@ -462,6 +462,18 @@ pub(crate) fn event(class: Class, device: &str, time: Timestamp, sectors: &[u64]
 /// Why the health is unknown, by the default limits; an answer of a drive is as old as it is then.
 pub(crate) fn unknown_at(seconds: i64, facts: &Facts, subject: &Subject) -> Option<UnknownHealth> {
     assess::health_unknown(facts, subject, &Policy::default(), at(seconds))
+}
+
+/// A mounted btrfs whose members have the ids 1, 2, …
+pub(crate) fn btrfs(uuid: &str, devices: &[&str], profile: &str) -> BtrfsFs {
+    BtrfsFs {
+        uuid: uuid.into(),
+        devices: devices.iter().map(|name| (*name).to_owned()).collect(),
+        member_ids: (1..).take(devices.len()).collect(),
+        data_profiles: vec![profile.into()],
+        metadata_profiles: vec![profile.into()],
+        ..BtrfsFs::default()
+    }
 }
 
 pub(crate) fn md_member(device: &str, state: &str, slot: Option<u32>) -> MdMember {

@@ -51,9 +51,11 @@ use crate::state::store::{Store, StoreContents, StoreEvent};
 /// The minimum time between two publications, so that a burst of updates is assessed a few times
 /// and not once for each update.
 const MIN_PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
-/// Usage figures are collected for this long. The probes of many mounts are spread over their
-/// interval, so that each second has some.
+/// Usage figures are collected for this long, and longer where judging all volumes takes longer. The
+/// probes of many mounts are spread over their interval, so that each second has some.
 const USAGE_DELAY: Duration = Duration::from_secs(2);
+const MAX_USAGE_DELAY: Duration = Duration::from_secs(10);
+const USAGE_DELAY_PER_VOLUME: Duration = Duration::from_millis(20);
 /// Updates of a flood are published together. With the reader's own delay and
 /// `MIN_PUBLISH_INTERVAL`, the total stays within a tenth of a second.
 const COALESCE_DELAY: Duration = Duration::from_millis(40);
@@ -300,7 +302,7 @@ impl Owner {
             let Some(report) = next else { break };
             match self.apply(report, &rules, now) {
                 Urgency::Nothing => {}
-                Urgency::UsageOnly => self.publish_by(Instant::now() + USAGE_DELAY),
+                Urgency::UsageOnly => self.publish_by(Instant::now() + self.usage_delay()),
                 Urgency::Coalesce => self.publish_by(Instant::now() + COALESCE_DELAY),
                 Urgency::Immediate => self.publish_soon(),
             }
@@ -312,6 +314,12 @@ impl Owner {
             self.publish_soon();
         }
         self.send_requests();
+    }
+
+    fn usage_delay(&self) -> Duration {
+        let volumes = u32::try_from(self.facts.volumes.len()).unwrap_or(u32::MAX);
+        let delay = USAGE_DELAY_PER_VOLUME.saturating_mul(volumes);
+        delay.clamp(USAGE_DELAY, MAX_USAGE_DELAY)
     }
 
     fn apply(

@@ -10,7 +10,7 @@ use crate::model::assess::DriveFailure;
 use crate::model::assess::layers::{self, Degradation, clear_without_layer, worst_layer};
 use crate::model::assess::reason_rules::{Context, VolumeInput};
 use crate::model::assess::text::{BAD, SUSPECT, evidence, join_limited, unknown};
-use crate::model::block::LayerState;
+use crate::model::block::{LayerState, ReturnedMember};
 use crate::model::facts::Facts;
 use crate::model::finding::{Verdict, WitnessKind};
 use crate::model::ids::DriveId;
@@ -30,8 +30,8 @@ pub(crate) fn raid_degraded(input: &VolumeInput) -> Option<Verdict> {
 }
 
 /// An array below the volume has only one copy left of at least a part of its data: members are
-/// missing or being filled, parity waits to be computed, or the other copies lack a range. Same
-/// sources. SUSPECT, degraded. An array that never had redundancy is none. Clears when the array
+/// missing, being filled, or (btrfs) were away and not scrubbed since; parity waits to be computed, or
+/// the other copies lack a range. Same sources. SUSPECT, degraded. An array that never had redundancy is none. Clears when the array
 /// survives a failure again.
 pub(crate) fn redundancy_lost(input: &VolumeInput) -> Option<Verdict> {
     of_volume(input, Reason::RedundancyLost)
@@ -49,7 +49,7 @@ fn of_volume(input: &VolumeInput, reason: Reason) -> Option<Verdict> {
     match view.btrfs(volume) {
         Some(Ok(loss)) if loss.reason == reason => loss
             .degradation
-            .raise("every member of the filesystem is present again"),
+            .raise("every member of the filesystem is present again, and a scrub has read each one that was away"),
         Some(Ok(_)) => of_arrays().or(Some(Verdict::Clear)),
         Some(Err(verdict)) => of_arrays().or(Some(verdict)),
         None => of_arrays().or_else(|| clear_without_layer(facts, volume)),
@@ -141,8 +141,8 @@ impl View<'_> {
             return unknown(error).map(Err);
         }
         let at = self.facts.inventory.at()?;
-        let missing = fs.missing_devices as usize;
-        if missing == 0 {
+        let without_copy = fs.without_copy();
+        if without_copy == 0 {
             return Some(Err(Verdict::Clear));
         }
         let profiles: BTreeSet<&String> = fs
@@ -159,12 +159,10 @@ impl View<'_> {
                 .mounts
                 .iter()
                 .all(|mount| !mount.is_super_read_only());
-        let is_checked = is_writable && tolerances().any(|tolerates| tolerates >= missing);
-        let weakest = match is_checked {
-            true => tolerances().filter(|tolerates| *tolerates >= missing).min(),
-            false => tolerances().min(),
-        };
-        let left = match weakest.unwrap_or(0).checked_sub(missing) {
+        let was_written = is_writable || !fs.returned.is_empty();
+        let enough = || tolerances().filter(|it| was_written && *it >= without_copy);
+        let weakest = enough().min().or_else(|| tolerances().min());
+        let left = match weakest.unwrap_or(0).checked_sub(without_copy) {
             None => Left::TooFew,
             Some(0) => Left::None,
             Some(further) => Left::Some(further),
@@ -173,26 +171,43 @@ impl View<'_> {
             name: format!("the btrfs {}", fs.label.as_ref().unwrap_or(&fs.uuid)),
             level: join_limited(&profiles),
             unit: "devices",
-            have: fs.devices.len(),
-            all: fs.devices.len() + missing,
+            have: fs.devices.len().saturating_sub(fs.returned.len()),
+            all: fs.devices.len() + fs.missing_devices as usize,
             left,
             is_parity: profiles
                 .iter()
                 .any(|profile| matches!(profile.to_ascii_lowercase().as_str(), "raid5" | "raid6")),
-            holders: self.drive_names(&fs.devices),
+            // Which of the devices has returned is not known by its name.
+            holders: match fs.returned.is_empty() {
+                true => self.drive_names(&fs.devices),
+                false => Vec::new(),
+            },
+            not_current: fs.returned.iter().map(|it| self.returned_text(it)).collect(),
+            mount: volume.mounts.first().map(|mount| mount.path.to_string()),
             failing: self.failing_among(&fs.devices),
             unknown: self.unknown_among(&fs.devices),
             tool: Some(Tool::Btrfs),
             ..Shown::default()
         };
-        let proof = vec![evidence(
-            WitnessKind::Inventory,
-            format!("/sys/fs/btrfs/{}/devinfo", fs.uuid),
-            at,
-            format!("missing: {missing}"),
-        )];
+        let dir = format!("/sys/fs/btrfs/{}/devinfo", fs.uuid);
+        let missing = format!("missing: {}", fs.missing_devices);
+        let mut proof = vec![evidence(WitnessKind::Inventory, dir.clone(), at, missing)];
+        proof.extend(fs.returned.iter().map(|member| {
+            let file = format!("{dir}/{}/missing", member.id);
+            let text = self.returned_text(member);
+            evidence(WitnessKind::Inventory, file, at, text)
+        }));
         // It is mounted, so its readable data is available; data without a second copy is lost.
         let level = if left == Left::TooFew { BAD } else { SUSPECT };
         Some(Ok(shown.loss(level, proof)))
+    }
+
+    fn returned_text(self, member: &ReturnedMember) -> String {
+        format!(
+            "device {} (was away from {} to {})",
+            member.id,
+            self.facts.wall_text(member.since),
+            self.facts.wall_text(member.until)
+        )
     }
 }

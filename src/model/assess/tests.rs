@@ -1,3 +1,4 @@
+mod btrfs_members;
 mod btrfs_space;
 mod checks;
 mod corruption;

@@ -143,7 +143,6 @@ pub(super) fn layer(state: &LayerState) -> String {
 }
 
 pub(super) fn btrfs(fs: &BtrfsFs) -> String {
-    let missing = fs.missing_devices as usize;
     let profiles: std::collections::BTreeSet<&str> = fs
         .data_profiles
         .iter()
@@ -151,6 +150,7 @@ pub(super) fn btrfs(fs: &BtrfsFs) -> String {
         .map(String::as_str)
         .collect();
     let names: Vec<&str> = profiles.into_iter().collect();
-    let (present, all) = (fs.devices.len(), fs.devices.len() + missing);
+    let all = fs.devices.len() + fs.missing_devices as usize;
+    let present = all.saturating_sub(fs.without_copy());
     format!("{}, {present} of {all} devices", names.join("+"))
 }

@@ -40,7 +40,8 @@ impl Facts {
             SourceUpdate::Inventory(seen) => {
                 let first = self.inventory().is_none();
                 let known = self.shared_inventory().cloned();
-                let seen = seen.map(|new| {
+                let seen = seen.map(|mut new| {
+                    self.note_btrfs_members(&mut new, now);
                     known
                         .filter(|known| **known == new)
                         .unwrap_or_else(|| Arc::new(new))
@@ -57,6 +58,7 @@ impl Facts {
                     // `update_volumes`.
                     self.update_drives(now);
                     self.forget_layers();
+                    self.forget_partial_scrubs();
                     self.forget_superblocks();
                     self.update_volumes(settings, now);
                     self.request_ext_superblocks();

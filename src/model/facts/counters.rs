@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use crate::model::assess::truncate;
 use crate::model::counters::{CounterDevice, CounterGrowth, CounterHistory, CounterReading};
+use crate::model::facts::btrfs_members::AWAY;
 use crate::model::facts::kernel_log::PendingIncident;
 use crate::model::facts::{Facts, KnownVolume, Urgency};
 use crate::model::finding::{Subject, UnknownHealth};
@@ -92,6 +93,25 @@ impl Counters {
 
     pub(super) fn remove(&mut self, key: &CounterKey) {
         self.histories.remove(key);
+    }
+
+    /// Keeps something that is no counter of the kernel, until it is removed.
+    pub(super) fn put(&mut self, key: CounterKey, note: CounterHistory) {
+        if self.histories.get(&key).is_none_or(|known| **known != note) {
+            self.histories.insert(key, Arc::new(note));
+        }
+    }
+
+    /// The series of a subject whose name begins with `prefix`.
+    pub(super) fn series<'a>(
+        &'a self,
+        subject: Subject,
+        prefix: &'static str,
+    ) -> impl Iterator<Item = (&'a str, &'a CounterHistory)> {
+        self.histories
+            .range((subject.clone(), prefix.to_owned())..)
+            .take_while(move |((owner, series), _)| *owner == subject && series.starts_with(prefix))
+            .map(|((_, series), history)| (series.as_str(), history.as_ref()))
     }
 }
 
@@ -184,7 +204,8 @@ impl Facts {
         let (drives, volumes) = (&self.drives, &self.volumes);
         self.counters
             .histories
-            .retain(|(subject, _), _| match subject {
+            .retain(|(subject, series), _| match subject {
+                _ if series.starts_with(AWAY) => true,
                 Subject::Drive(id) => drives.contains_key(id),
                 Subject::Volume(id) => volumes.contains_key(id),
                 Subject::Device(_) | Subject::Source(_) => false,
@@ -201,56 +222,6 @@ impl Facts {
             .histories
             .get(&(Subject::Volume(known.facts.id.clone()), source.to_owned()))
             .map(Arc::as_ref)
-    }
-
-    /// The counters of each member of this volume's btrfs.
-    pub(crate) fn btrfs_counters(
-        &self,
-        known: &KnownVolume,
-    ) -> impl Iterator<Item = &CounterHistory> {
-        self.counter_series(known, "btrfs ")
-    }
-
-    /// When the last scrub of this volume's btrfs began, by the wall clock, if it read every member
-    /// to the end and found no error. None while a member is missing.
-    pub(crate) fn clean_scrub(&self, known: &KnownVolume) -> Option<Timestamp> {
-        let device = known.facts.device.as_ref();
-        let btrfs = device.and_then(|name| self.inventory()?.btrfs_of(name));
-        if btrfs.is_some_and(|btrfs| btrfs.missing_devices > 0) {
-            return None;
-        }
-        let scrubs: Vec<&CounterHistory> = self.counter_series(known, "btrfs-scrub ").collect();
-        let started = |member: &CounterHistory| {
-            let id = member.details.get("devid")?;
-            let mut scrubs = scrubs.iter();
-            let scrub = scrubs.find(|scrub| scrub.details.get("devid") == Some(id))?;
-            let value = |wanted: &str| {
-                let mut values = scrub.counters();
-                values.find_map(|(name, counter)| (name == wanted).then_some(counter.last))
-            };
-            let is_clean = value("finished") == Some(1)
-                && value("canceled") == Some(0)
-                && value("errors") == Some(0);
-            Timestamp::from_second(value("started")?.try_into().ok()?)
-                .ok()
-                .filter(|_| is_clean)
-        };
-        let starts: Option<Vec<Timestamp>> = self.btrfs_counters(known).map(started).collect();
-        starts?.into_iter().min()
-    }
-
-    fn counter_series(
-        &self,
-        known: &KnownVolume,
-        prefix: &'static str,
-    ) -> impl Iterator<Item = &CounterHistory> {
-        let subject = Subject::Volume(known.facts.id.clone());
-        let from = (subject.clone(), prefix.to_owned());
-        self.counters
-            .histories
-            .range(from..)
-            .take_while(move |((owner, series), _)| *owner == subject && series.starts_with(prefix))
-            .map(|(_, history)| history.as_ref())
     }
 }
 

@@ -127,31 +127,23 @@ impl Facts {
     fn scrub_of_all_members(&mut self, read: &FullRead) -> Option<Timestamp> {
         let inventory = self.inventory()?;
         let btrfs = inventory.btrfs_of(&read.device)?;
-        let (uuid, count) = (btrfs.uuid.clone(), btrfs.devices.len());
+        let (uuid, members) = (btrfs.uuid.clone(), btrfs.member_ids.clone());
         let member = read.member.filter(|_| btrfs.missing_devices == 0)?;
-        let is_of = |known: &&KnownVolume| {
-            let device = known.facts.device.as_ref();
-            device.is_some_and(|name| btrfs.devices.contains(name))
-        };
-        let known = self.volumes.values().find(is_of);
-        let members: BTreeSet<u64> = match count {
-            1 => [member].into(),
-            _ => {
-                let counters = known.into_iter().flat_map(|it| self.btrfs_counters(it));
-                let ids = counters.filter_map(|it| it.details.get("devid")?.parse().ok());
-                ids.collect()
-            }
-        };
         let reads = self.kernel.scrubs.entry(uuid.clone()).or_default();
         reads.insert(member, read.since);
         let starts = members.iter().map(|id| reads.get(id).copied());
         let starts: Vec<Timestamp> = starts.collect::<Option<_>>()?;
-        let since = starts
-            .into_iter()
-            .min()
-            .filter(|_| members.len() == count)?;
+        let since = starts.into_iter().min()?;
         self.kernel.scrubs.remove(&uuid);
         Some(since)
+    }
+
+    /// Scrubs of some members of a btrfs that is no longer mounted.
+    pub(super) fn forget_partial_scrubs(&mut self) {
+        if let Some(inventory) = self.inventory.value() {
+            let mounted: BTreeSet<&String> = inventory.btrfs.iter().map(|fs| &fs.uuid).collect();
+            self.kernel.scrubs.retain(|uuid, _| mounted.contains(uuid));
+        }
     }
 
     fn forget_scrubbed(&mut self, device: &str, since: Timestamp) {

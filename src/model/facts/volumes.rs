@@ -132,6 +132,7 @@ impl Facts {
             .map(|(path, (target, _))| (path, target));
         self.probes.set_mounts(targets.collect());
         self.update_drive_volumes(now);
+        self.note_missing_btrfs_members(now);
     }
 
     /// A filesystem that was unmounted after its drive was removed still holds its directory.
@@ -263,7 +264,7 @@ impl Facts {
             .and_then(|name| self.inventory()?.btrfs_of(name));
         let mut intact = layers
             .filter_map(|layer| layer.state.value()?.is_intact())
-            .chain(btrfs.map(|fs| fs.missing_devices == 0))
+            .chain(btrfs.map(|fs| fs.without_copy() == 0))
             .peekable();
         intact.peek().is_some() && intact.all(|intact| intact) && !has_missing_part(&facts.stack)
     }

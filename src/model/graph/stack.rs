@@ -327,7 +327,7 @@ impl<'a> Graph<'a> {
     }
 
     /// The weakest profile of a btrfs defines how many members it may lose (btrfs(5), PROFILES),
-    /// minus those that are missing already.
+    /// minus those that are no copy already.
     pub(crate) fn btrfs(&self, fs: &BtrfsFs) -> Stack {
         let parts: Vec<Stack> = fs.devices.iter().map(|name| self.stack(name)).collect();
         let profiles: BTreeSet<&str> = fs
@@ -347,7 +347,7 @@ impl<'a> Graph<'a> {
         let names: Vec<&str> = profiles.into_iter().collect();
         bounded(Stack::Redundant {
             level: format!("btrfs {}", names.join("+")),
-            tolerates: weakest.saturating_sub(fs.missing_devices as usize),
+            tolerates: weakest.saturating_sub(fs.without_copy()),
             parts,
         })
     }

@@ -1,4 +1,4 @@
-use crate::model::block::{BtrfsFs, Layer, LayerState, MdState};
+use crate::model::block::{Layer, LayerState, MdState};
 use crate::model::facts::LayerFacts;
 use crate::model::fixture::*;
 use crate::model::graph::excluded_mounts;
@@ -388,13 +388,8 @@ fn btrfs_is_found_by_its_source_and_judged_by_its_weakest_profile() {
     let mut world = two_disks()
         .mounted("0:40", "/@", "/", "btrfs", "/dev/sdb")
         .mounted("0:40", "/@home", "/home", "btrfs", "/dev/sdb");
-    world.inventory.btrfs.push(BtrfsFs {
-        uuid: "b-1".into(),
-        devices: vec!["sda".into(), "sdb".into()],
-        data_profiles: vec!["raid1".into()],
-        metadata_profiles: vec!["raid1".into()],
-        ..BtrfsFs::default()
-    });
+    let fs = btrfs("b-1", &["sda", "sdb"], "raid1");
+    world.inventory.btrfs.push(fs);
     let volumes = world.volumes();
     assert_eq!(volumes.len(), 1);
     assert_eq!(impact(&volumes[0].stack, &["A"]), Impact::Covered);

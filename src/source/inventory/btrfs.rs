@@ -5,6 +5,8 @@ use crate::model::block::BtrfsFs;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 const DIR: &str = "/sys/fs/btrfs";
+/// BTRFS_DEV_REPLACE_DEVID (uapi/linux/btrfs.h).
+const REPLACEMENT: u64 = 0;
 
 pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<BtrfsFs> {
     uuids(reader)
@@ -20,16 +22,27 @@ pub(in crate::source) fn uuids(reader: &SysfsReader<'_>) -> impl Iterator<Item =
 
 fn read_one(reader: &SysfsReader<'_>, uuid: String) -> Result<BtrfsFs, DeviceRemoved> {
     let dir = format!("{DIR}/{uuid}");
-    let mut missing_devices = 0;
-    for member in reader.list(&format!("{dir}/devinfo")) {
-        if reader.flag(&format!("{dir}/devinfo/{member}/missing"))? == Some(true) {
-            missing_devices += 1;
-        }
+    let devices = reader.list(&format!("{dir}/devices"));
+    let listed = reader.list(&format!("{dir}/devinfo"));
+    let mut missing_ids = Vec::new();
+    for member in &listed {
+        let is_missing = reader.flag(&format!("{dir}/devinfo/{member}/missing"))? == Some(true);
+        missing_ids.extend(member.parse::<u64>().ok().filter(|_| is_missing));
     }
+    // A device scan clears the mark of a member that came back; it is used after the next mount.
+    let unused = listed.len().saturating_sub(devices.len());
+    let ids = listed.iter().filter_map(|id| id.parse().ok());
     Ok(BtrfsFs {
         label: reader.text(&format!("{dir}/label"))?,
-        devices: reader.list(&format!("{dir}/devices")),
-        missing_devices,
+        devices,
+        member_ids: ids.filter(|id| *id != REPLACEMENT).collect(),
+        missing_devices: u32::try_from(missing_ids.len().max(unused)).unwrap_or(u32::MAX),
+        missing_ids,
+        mount_mark: reader.boot_id()?.and_then(|boot| {
+            let directory = reader.inode(&dir)?;
+            Some(format!("{boot} {directory}"))
+        }),
+        returned: Vec::new(),
         data_profiles: profiles(reader, &format!("{dir}/allocation/data"))?,
         metadata_profiles: metadata_profiles(reader, &dir)?,
         uuid,

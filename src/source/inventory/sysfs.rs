@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -99,6 +100,21 @@ impl<'a> SysfsReader<'a> {
         }
         let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
         Ok((!text.is_empty()).then(|| text.to_owned()))
+    }
+
+    /// The inode number. The kernel makes a directory of sysfs anew with what it stands for, under a
+    /// number that this boot has not used.
+    pub(crate) fn inode(&self, path: &str) -> Option<u64> {
+        let of_file = self.root.at(path).symlink_metadata();
+        of_file.ok().map(|of_file| of_file.ino())
+    }
+
+    /// None in a recorded tree.
+    pub(crate) fn boot_id(&self) -> Result<Option<String>, DeviceRemoved> {
+        match self.root.is_recorded() {
+            true => Ok(None),
+            false => self.text("/proc/sys/kernel/random/boot_id"),
+        }
     }
 
     pub(crate) fn number(&self, path: &str) -> Result<Option<u64>, DeviceRemoved> {

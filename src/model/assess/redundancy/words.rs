@@ -59,6 +59,10 @@ pub(super) struct Shown {
     pub faulty: Vec<String>,
     /// What was seen of a faulty member while it was in sync: `sdb1 (serial S, last in sync …)`.
     pub faulty_seen: Vec<String>,
+    /// Members that are back and lack what was written while they were away.
+    pub not_current: Vec<String>,
+    /// A path that a btrfs is mounted at.
+    pub mount: Option<String>,
     pub has_partitions: bool,
     pub is_parity: bool,
     /// `sda (PendingSectors)`: of the holders, those with findings that endanger data.
@@ -150,6 +154,10 @@ impl Shown {
                 false => &self.faulty_seen,
             },
         );
+        list(
+            "present, without what was written meanwhile",
+            &self.not_current,
+        );
         if self.left == Left::None {
             list("of unknown health", &self.unknown);
         }
@@ -164,7 +172,7 @@ impl Shown {
             ),
             Left::None => {
                 let failing = join_limited(&self.failing);
-                let back_up = match self.is_parity {
+                let back_up = match self.is_parity || self.holders.is_empty() {
                     true => format!("Back up {name} now: it cannot lose {failing}"),
                     false => format!("Back up {name} now: its only copy is on {failing}"),
                 };
@@ -211,6 +219,12 @@ impl Shown {
         if !self.lacking.is_empty() && self.have == self.all {
             return format!(
                 "Replace the drive that lacks ranges {when}, and leave it in the array until the new one is complete: `mdadm /dev/{name} --add /dev/NEW`, then `mdadm /dev/{name} --replace /dev/OLD`."
+            );
+        }
+        if !self.not_current.is_empty() && self.have + self.not_current.len() == self.all {
+            let mount = self.mount.as_deref().unwrap_or("MOUNT");
+            return format!(
+                "Start a scrub, which brings the returned device up to date: `btrfs scrub start -B {mount}`. Until it has ended, pull no other device. Files without checksums (nodatacow) it cannot compare: if there are any, replace the device with itself instead (`btrfs replace start`)."
             );
         }
         let command = match self.tool {

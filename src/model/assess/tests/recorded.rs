@@ -24,6 +24,13 @@ fn unmounted(fs_type: &str) -> TestHost {
     world
 }
 
+fn unmounted_btrfs(devices: &[&str]) -> TestHost {
+    let mut world = unmounted("btrfs");
+    world.inventory.btrfs.push(btrfs("u", devices, "raid1"));
+    world.read_all(0);
+    world
+}
+
 fn mount(world: TestHost, fs_type: &str, second: i64) -> TestHost {
     let mut world = world.mounted("8:0", "/", "/data", fs_type, "/dev/sda");
     world.read_mounts(second);
@@ -311,7 +318,7 @@ fn scrub(started: i64, finished: u64, errors: u64) -> CounterReading {
 
 #[test]
 fn statistics_of_btrfs_that_were_not_zero_at_first_sight_are_suspect_until_a_scrub_or_a_reset() {
-    let mut world = mount(unmounted("btrfs"), "btrfs", 1);
+    let mut world = mount(unmounted_btrfs(&["sda"]), "btrfs", 1);
     count(&mut world, vec![statistics(2, 0)], 2);
     let raised = found(&mut world, 10).expect("raised");
     assert_eq!(
@@ -357,7 +364,7 @@ fn statistics_of_btrfs_that_were_not_zero_at_first_sight_are_suspect_until_a_scr
 
 #[test]
 fn a_btrfs_of_which_one_member_was_not_scrubbed_stays_suspect() {
-    let mut world = mount(unmounted("btrfs"), "btrfs", 1);
+    let mut world = mount(unmounted_btrfs(&["sda", "sdb"]), "btrfs", 1);
     let second = CounterReading {
         file: "/sys/fs/btrfs/u/devinfo/2/error_stats".into(),
         details: [("devid".to_owned(), "2".to_owned())].into(),

@@ -421,12 +421,9 @@ fn a_btrfs_is_judged_by_its_profiles_and_missing_devices() {
             .disk("sdb", "8:16", "B")
             .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
         world.inventory.btrfs.push(BtrfsFs {
-            uuid: "b-1".into(),
-            devices: vec!["sda".into(), "sdb".into()],
             missing_devices: missing,
-            data_profiles: vec![data.into()],
             metadata_profiles: vec![metadata.into()],
-            ..BtrfsFs::default()
+            ..btrfs("b-1", &["sda", "sdb"], data)
         });
         world.read_all(0);
         let raised = world.raised(10);
@@ -446,12 +443,9 @@ fn a_btrfs_is_judged_by_its_profiles_and_missing_devices() {
         .disk("sda", "8:0", "A")
         .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
     world.inventory.btrfs.push(BtrfsFs {
-        uuid: "b-1".into(),
-        devices: vec!["sda".into()],
         missing_devices: 1,
         data_profiles: vec!["raid1".into(), "single".into()],
-        metadata_profiles: vec!["raid1".into()],
-        ..BtrfsFs::default()
+        ..btrfs("b-1", &["sda"], "raid1")
     });
     world.read_all(0);
     let lost = world.raised_for(Reason::RedundancyLost, 10).unwrap();

@@ -2,12 +2,10 @@
 
 use super::{md_state, mirror, plain};
 use crate::model::block::{BtrfsFs, Layer, LayerState};
-use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::finding::Subject;
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event, FullRead};
-use crate::model::observation::Observation;
 use crate::model::reason::Reason;
 use crate::model::source_update::SourceUpdate;
 
@@ -264,20 +262,10 @@ fn a_scrub_of_a_btrfs_counts_once_it_has_read_every_member() {
             .disk("sdb", "8:16", "B")
             .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
         world.inventory.btrfs.push(BtrfsFs {
-            uuid: "b-1".into(),
-            devices: vec!["sda".into(), "sdb".into()],
-            ..BtrfsFs::default()
+            member_ids: vec![1, 3],
+            ..btrfs("b-1", &["sda", "sdb"], "raid1")
         });
         world.read_all(0);
-        let counter = |id: u64| CounterReading {
-            device: CounterDevice::Block("sda".into()),
-            source: "btrfs".into(),
-            file: format!("device {id}"),
-            values: [("read_errs".to_owned(), 0)].into(),
-            details: [("devid".to_owned(), id.to_string())].into(),
-        };
-        let readings = vec![counter(1), counter(3)];
-        world.apply(SourceUpdate::Counters(Observation::ok(at(1), readings)), 1);
         let errors: &[(Class, &str, &[u64])] =
             &[(Class::Io, "sda", &[5000]), (Class::Timeout, "sdb", &[])];
         log(&mut world, 10, errors, &[], 10);

@@ -23,8 +23,11 @@ impl Check {
 impl Facts {
     /// The UUID of the volume's btrfs, if the record of its last scrub decides about a finding.
     pub(crate) fn awaited_scrub(&self, known: &KnownVolume) -> Option<String> {
-        let uuid = known.facts.fs_uuid.clone()?;
-        self.unscrubbed_checks(known).next().map(|_| uuid)
+        let device = known.facts.device.as_ref()?;
+        let fs = self.inventory()?.btrfs_of(device)?;
+        let is_awaited =
+            !fs.returned.is_empty() || self.unscrubbed_checks(known).next().is_some();
+        is_awaited.then(|| fs.uuid.clone())
     }
 
     /// Notes at the checks which of them a scrub without an error has followed.

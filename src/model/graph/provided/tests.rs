@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use crate::model::block::{BtrfsFs, Layer};
+use crate::model::block::Layer;
 use crate::model::condition::statuses;
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
@@ -300,12 +300,8 @@ fn an_idle_logical_volume_stands_on_its_groups_drives_as_far_as_the_kernel_tells
 #[test]
 fn a_pool_on_a_mirrored_btrfs_survives_one_drive() {
     let mut world = pool(None, &[]).disk("sdq", "8:16", "Q");
-    world.inventory.btrfs.push(BtrfsFs {
-        uuid: "b".into(),
-        devices: vec!["sdp1".into(), "sdq".into()],
-        data_profiles: vec!["raid1".into()],
-        ..BtrfsFs::default()
-    });
+    let fs = btrfs("b", &["sdp1", "sdq"], "raid1");
+    world.inventory.btrfs.push(fs);
     let mount = world.mount_mut("/pool");
     mount.fs_type = "btrfs".into();
     let volume = provided_volume(&world);

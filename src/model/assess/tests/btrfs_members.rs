@@ -1,0 +1,159 @@
+//! Members of a btrfs that were away and came back.
+
+use crate::model::block::BtrfsFs;
+use crate::model::counters::{CounterDevice, CounterReading};
+use crate::model::facts::Facts;
+use crate::model::finding::Severity;
+use crate::model::fixture::*;
+use crate::model::observation::Observation;
+use crate::model::reason::Reason;
+use crate::model::source_update::SourceUpdate;
+
+/// A btrfs of three devices without those that are missing, under the mount with this mark.
+fn host(profile: &str, missing: &[u64], mark: &str) -> TestHost {
+    let mut world = TestHost::default()
+        .disk("sda", "8:0", "A")
+        .disk("sdb", "8:16", "B")
+        .disk("sdc", "8:32", "C")
+        .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
+    let fs = btrfs("b-1", &["sda", "sdb", "sdc"], profile);
+    world.inventory.btrfs.push(fs);
+    set(&mut world, missing, mark);
+    world.read_all(0);
+    world
+}
+
+fn set(world: &mut TestHost, missing: &[u64], mark: &str) {
+    let fs = &mut world.inventory.btrfs[0];
+    let devices = [(1, "sda"), (2, "sdb"), (3, "sdc")].into_iter();
+    let present = devices.filter(|(id, _)| fs.member_ids.contains(id) && !missing.contains(id));
+    fs.devices = present.map(|(_, name)| name.to_owned()).collect();
+    fs.missing_ids = missing.to_vec();
+    fs.missing_devices = missing.len() as u32;
+    fs.mount_mark = Some(mark.into());
+}
+
+fn scanned(mut world: TestHost, missing: &[u64], mark: &str, second: i64) -> TestHost {
+    set(&mut world, missing, mark);
+    world.scan(second);
+    world
+}
+
+fn is_lost(world: &mut TestHost, second: i64) -> bool {
+    world.raised_for(Reason::RedundancyLost, second).is_some()
+}
+
+fn scrub(world: &mut TestHost, ids: &[u64], started: i64, values: &[(&str, u64)], second: i64) {
+    let begin = ("started", at(started).as_second() as u64);
+    let common = [begin, ("finished", 1), ("canceled", 0)];
+    let of_member = |id: &u64| CounterReading {
+        device: CounterDevice::Block("sda".into()),
+        source: "btrfs-scrub".into(),
+        file: format!("device {id}"),
+        values: common
+            .iter()
+            .chain(values)
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect(),
+        details: [("devid".to_owned(), id.to_string())].into(),
+    };
+    let readings = ids.iter().map(of_member).collect();
+    let update = SourceUpdate::Counters(Observation::ok(at(second), readings));
+    world.apply(update, second);
+    world.scan(second + 1);
+}
+
+#[test]
+fn a_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
+    let mut world = scanned(host("raid1", &[2], "boot 1"), &[], "boot 2", 100);
+    let found = world.raised_for(Reason::RedundancyLost, 101).expect("raised");
+    assert_eq!(
+        found.message,
+        "no redundancy left: the btrfs b-1 (raid1) runs with 2 of 3 devices; present, without what was written \
+         meanwhile: device 2 (was away from 2027-01-15T08:00:00Z to 2027-01-15T08:01:40Z)"
+    );
+    let advice = found.advice.expect("an advice");
+    assert!(advice.contains("`btrfs scrub start -B /data`"), "{advice}");
+    assert!(found.evidence.iter().any(|it| it.text.contains("was away")));
+    let needed = |world: &TestHost| world.facts.probe_targets()[0].awaited_scrub.clone();
+    assert_eq!(needed(&world), Some("b-1".to_owned()));
+    // An unmount, another mount and another start of the daemon bring nothing up to date.
+    world.umount("/data");
+    let fs = std::mem::take(&mut world.inventory.btrfs);
+    world.read_all(150);
+    world.inventory.btrfs = fs;
+    world = world.mounted("0:41", "/", "/data", "btrfs", "/dev/sda");
+    world.read_all(160);
+    let world = scanned(world, &[], "boot 3", 170);
+    let stored = world.facts.counters.iter();
+    let stored = stored.map(|(key, history)| (key.clone(), (**history).clone()));
+    let mut restarted = TestHost {
+        facts: Facts::default(),
+        ..world.clone()
+    };
+    restarted.facts.counters.restore(stored.collect());
+    restarted.read_all(200);
+    for mut world in [world, restarted] {
+        assert!(is_lost(&mut world, 210));
+        let clean = ("unrepaired", 0);
+        for (ids, started, values, over) in [
+            (&[1, 2, 3][..], 50, &[("errors", 0), clean][..], false),
+            (&[1, 3], 220, &[("errors", 0), clean], false),
+            (&[1, 2, 3], 230, &[("errors", 9), ("unrepaired", 1)], false),
+            // It has written the other copy over each old one.
+            (&[1, 2, 3], 240, &[("errors", 9), clean], true),
+        ] {
+            scrub(&mut world, ids, started, values, started + 2);
+            assert_eq!(is_lost(&mut world, started + 4), !over, "{started}");
+        }
+        assert_eq!(needed(&world), None);
+        let mut world = scanned(world, &[], "boot 4", 300);
+        assert_eq!(world.raised(301), [""; 0]);
+    }
+}
+
+#[test]
+fn only_a_member_that_lacks_data_is_one_that_was_away() {
+    let away = || host("raid1", &[2], "boot 1");
+    // Replaced, under the same mount.
+    let mut world = scanned(away(), &[], "boot 1", 100);
+    assert_eq!(world.raised(101), [""; 0]);
+    let mut world = scanned(world, &[], "boot 2", 200);
+    assert_eq!(world.raised(201), [""; 0]);
+    // Removed from the filesystem, and another scrub of those that are left is a whole one.
+    let mut world = away();
+    world.inventory.btrfs[0].member_ids = vec![1, 3];
+    let mut world = scanned(world, &[], "boot 1", 100);
+    assert_eq!(world.raised(101), [""; 0]);
+    // Nothing was written.
+    let mut world = host("raid1", &[], "boot 1");
+    world.mount_mut("/data").super_options = vec!["ro".into()].into();
+    world.read_mounts(40);
+    let world = scanned(world, &[2], "boot 2", 50);
+    let mut world = scanned(world, &[], "boot 3", 100);
+    assert!(!is_lost(&mut world, 101));
+}
+
+#[test]
+fn a_device_scan_does_not_bring_a_member_back_before_the_next_mount() {
+    let mut world = host("raid1", &[2], "boot 1");
+    // The kernel clears the mark of the member, and does not use it.
+    world.inventory.btrfs[0] = BtrfsFs {
+        missing_ids: Vec::new(),
+        ..world.inventory.btrfs[0].clone()
+    };
+    world.scan(50);
+    assert!(is_lost(&mut world, 51));
+    let mut world = scanned(world, &[], "boot 2", 100);
+    assert!(is_lost(&mut world, 101));
+}
+
+#[test]
+fn what_is_left_is_counted_without_the_member_that_was_away() {
+    let mut world = scanned(host("raid1c3", &[2], "boot 1"), &[], "boot 2", 100);
+    assert!(world.raised_for(Reason::RaidDegraded, 101).is_some());
+    // Its copies of what was written meanwhile are on the one that is missing now.
+    let mut world = scanned(host("raid1", &[2], "boot 1"), &[3], "boot 2", 100);
+    let found = world.raised_for(Reason::RaidDegraded, 101).expect("raised");
+    assert_eq!(found.severity, Severity::Bad, "{}", found.message);
+}
