@@ -13,6 +13,9 @@ use std::collections::BTreeSet;
 pub(crate) use array::{Array, Member};
 pub(crate) use raid10::Raid10;
 
+/// How messages about the last copy begin.
+pub(crate) const NO_REDUNDANCY: &str = "no redundancy left";
+
 /// How an array keeps its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {

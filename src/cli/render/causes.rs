@@ -12,12 +12,11 @@ use crate::cli::render::{
 use crate::cli::screen::{Screen, Tone, escape_control, severity_word};
 use crate::model::label;
 use crate::model::reason::Reason;
+use crate::model::redundancy::NO_REDUNDANCY;
 
 /// A name takes at most this share of a line.
 const NAME_SHARE: usize = 2;
 const INDENT: &str = "    ";
-/// How messages about the last copy begin (model/assess/redundancy/words.rs).
-const NO_REDUNDANCY: &str = "no redundancy left";
 
 /// `findings`: who acknowledged it, and why, is in these.
 pub(crate) fn block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {

@@ -42,11 +42,14 @@ pub(crate) fn thin(
     devices: &[String],
     active: Option<Severity>,
 ) -> Option<Verdict> {
-    let clears = "the pool accepts writes and both its data and its metadata are below the limit";
+    let clears = format!(
+        "the pool accepts writes and less than {} % of its data and of its metadata space is used",
+        context.policy.thin_pool.clear_percent
+    );
     worst_layer(
         context.facts,
         devices,
-        clears,
+        &clears,
         |name, at, state| match state {
             LayerState::Thin(pool) => Some(thin_pool(context, name, at, pool, active)),
             _ => None,

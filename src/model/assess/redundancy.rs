@@ -182,7 +182,11 @@ impl View<'_> {
                 true => self.drive_names(&fs.devices),
                 false => Vec::new(),
             },
-            not_current: fs.returned.iter().map(|it| self.returned_text(it)).collect(),
+            not_current: fs
+                .returned
+                .iter()
+                .map(|it| self.returned_text(it))
+                .collect(),
             mount: volume.mounts.first().map(|mount| mount.path.to_string()),
             failing: self.failing_among(&fs.devices),
             unknown: self.unknown_among(&fs.devices),

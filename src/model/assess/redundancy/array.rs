@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::assess::redundancy::members::{MissingMembers, leg_devices};
+use crate::model::assess::redundancy::members::leg_devices;
 use crate::model::assess::redundancy::words::{Left, Shown, Tool};
 use crate::model::assess::redundancy::{Loss, View};
 use crate::model::assess::text::{INACCESSIBLE, SUSPECT, evidence, percent};
@@ -32,14 +32,11 @@ impl View<'_> {
             Some(array) => self.left(array)?,
         };
         let members = || md.members.iter();
-        let members_gone = match &array {
-            Some(array) => self.missing_members(name, md, array),
-            None => MissingMembers::default(),
+        let faulty = self.faulty_members(name, md);
+        let missing = match &array {
+            Some(array) => self.missing_members(name, md, array, &faulty),
+            None => Vec::new(),
         };
-        let faulty: Vec<String> = members()
-            .filter(|member| member.is("faulty"))
-            .map(|member| member.device.clone())
-            .collect();
         if let Some(array) = &array
             && self.never_had_the_others(name, md, array)
         {
@@ -69,9 +66,8 @@ impl View<'_> {
                 action => format!("{action}{progress}"),
             },
             is_rebuilding: action == "recover",
-            missing: members_gone.missing,
+            missing,
             faulty,
-            faulty_seen: members_gone.faulty,
             has_partitions: members().any(|member| self.is_partition(&member.device)),
             tool: Some(Tool::Md),
             ..self.shown(array.as_ref(), &devices_of)

@@ -8,14 +8,23 @@ use crate::model::assess::text::join_limited;
 use crate::model::block::{Inventory, Layer, MdState};
 use crate::model::facts::KnownDrive;
 use crate::model::finding::{Subject, UnknownCause};
+use crate::model::ids::DriveId;
 use crate::model::redundancy::Array;
 
-/// In words.
-#[derive(Debug, Default)]
-pub(super) struct MissingMembers {
-    pub missing: Vec<String>,
-    /// Those that the array still lists.
-    pub faulty: Vec<String>,
+/// A member that md still lists and no longer uses.
+#[derive(Debug)]
+pub(super) struct FaultyMember {
+    /// Kernel name.
+    pub device: String,
+    pub drive: Option<DriveId>,
+    /// With what was seen of it while it was in sync: `sdb1 (serial S, last in sync …)`.
+    pub text: String,
+}
+
+/// A drive with the array's superblock that the array does not list.
+pub(super) struct FormerMember {
+    drive: Option<DriveId>,
+    text: String,
 }
 
 impl View<'_> {
@@ -55,70 +64,76 @@ impl View<'_> {
         device.is_some_and(|device| matches!(device.layer, Layer::Partition { .. }))
     }
 
+    pub(super) fn faulty_members(self, name: &str, md: &MdState) -> Vec<FaultyMember> {
+        let history = self.facts.layers.get(name).map(|layer| &layer.slots);
+        let listed = md.members.iter().filter(|member| member.is("faulty"));
+        let members = listed.map(|member| {
+            let device = member.device.clone();
+            let seen = history.and_then(|it| it.values().find(|seen| seen.device == device));
+            let drive = seen.and_then(|seen| seen.drive.clone());
+            let known = drive.as_ref().and_then(|id| self.facts.drives.get(id));
+            let text = match (seen, known.and_then(serial_of)) {
+                (Some(seen), serial) => {
+                    let last = self.facts.wall_text(seen.last_in_sync);
+                    let serial = serial.map(|serial| format!("serial {serial}, "));
+                    let serial = serial.unwrap_or_default();
+                    format!("{device} ({serial}last in sync {last})")
+                }
+                (None, _) => device.clone(),
+            };
+            FaultyMember {
+                device,
+                drive,
+                text,
+            }
+        });
+        members.collect()
+    }
+
     /// md's raid devices that hold nothing, with what was there if it was seen:
     /// `raid device 1 (was sdb, serial S, last in sync …)`. Members that failed and are still listed
     /// are named instead, if they are as many.
-    pub(super) fn missing_members(self, name: &str, md: &MdState, array: &Array) -> MissingMembers {
+    pub(super) fn missing_members(
+        self,
+        name: &str,
+        md: &MdState,
+        array: &Array,
+        faulty: &[FaultyMember],
+    ) -> Vec<String> {
         let history = self.facts.layers.get(name).map(|layer| &layer.slots);
         let empty: Vec<usize> = array
             .missing_slots()
             .filter(|slot| array.members()[*slot].filling.is_empty())
             .collect();
         let mut former = self.former_members(name, md);
+        let is_other =
+            |it: &FormerMember, drive: &Option<DriveId>| drive.is_none() || it.drive != *drive;
+        former.retain(|it| faulty.iter().all(|member| is_other(it, &member.drive)));
+        let are_listed = !faulty.is_empty() && faulty.len() == empty.len();
         let mut missing = Vec::new();
-        let listed = md.members.iter().filter(|member| member.is("faulty"));
-        let listed: Vec<&String> = listed.map(|member| &member.device).collect();
-        let are_listed = !listed.is_empty() && listed.len() == empty.len();
-        let mut faulty = Vec::new();
-        for device in listed {
-            let seen = history.and_then(|it| it.values().find(|seen| seen.device == *device));
-            let drive = seen.and_then(|seen| self.facts.drives.get(seen.drive.as_ref()?));
-            if let Some(known) = drive {
-                former.retain(|text| !text.starts_with(&drive_text(known)));
-            }
-            faulty.push(match seen {
-                Some(seen) => {
-                    let last = self.facts.wall_text(seen.last_in_sync);
-                    match drive.and_then(serial_of) {
-                        Some(serial) => format!("{device} (serial {serial}, last in sync {last})"),
-                        None => format!("{device} (last in sync {last})"),
-                    }
-                }
-                None => device.clone(),
-            });
-        }
         for slot in empty.iter().filter(|_| !are_listed) {
             let key = u32::try_from(*slot).unwrap_or(u32::MAX);
-            let seen = history.and_then(|history| history.get(&key));
-            missing.push(match seen {
+            missing.push(match history.and_then(|history| history.get(&key)) {
                 Some(seen) => {
+                    former.retain(|it| is_other(it, &seen.drive));
                     let drive = seen.drive.as_ref().and_then(|id| self.facts.drives.get(id));
-                    let was = match drive {
-                        Some(known) => {
-                            former.retain(|text| !text.starts_with(&drive_text(known)));
-                            drive_text(known)
-                        }
-                        None => seen.device.clone(),
-                    };
+                    let was = drive.map_or_else(|| seen.device.clone(), drive_text);
                     let last = self.facts.wall_text(seen.last_in_sync);
                     format!("raid device {slot} (was {was}, last in sync {last})")
                 }
                 None if empty.len() == 1 && former.len() == 1 => {
-                    format!("raid device {slot} (was {})", former.remove(0))
+                    format!("raid device {slot} (was {})", former.remove(0).text)
                 }
                 None => format!("raid device {slot}"),
             });
         }
-        missing.extend(
-            former
-                .into_iter()
-                .map(|text| format!("once a member: {text}")),
-        );
-        MissingMembers { missing, faulty }
+        let former = former.into_iter();
+        missing.extend(former.map(|it| format!("once a member: {}", it.text)));
+        missing
     }
 
     /// Drives with the array's superblock that it does not list, present or not.
-    pub(super) fn former_members(self, name: &str, md: &MdState) -> Vec<String> {
+    pub(super) fn former_members(self, name: &str, md: &MdState) -> Vec<FormerMember> {
         let Some(inventory) = self.facts.inventory() else {
             return Vec::new();
         };
@@ -126,13 +141,14 @@ impl View<'_> {
             return Vec::new();
         };
         let present = absent_members(inventory, device, md).into_iter();
-        let mut texts: Vec<String> = present
+        let mut former: Vec<FormerMember> = present
             .map(|member| {
                 let drives = inventory.drives_below(&member.name);
-                let known = drives.into_iter().next();
-                match known.and_then(|id| self.facts.drives.get(id)) {
-                    Some(known) => drive_text(known),
-                    None => member.name.clone(),
+                let drive = drives.into_iter().next();
+                let known = drive.and_then(|id| self.facts.drives.get(id));
+                FormerMember {
+                    drive: drive.cloned(),
+                    text: known.map_or_else(|| member.name.clone(), drive_text),
                 }
             })
             .collect();
@@ -146,11 +162,14 @@ impl View<'_> {
                 })
         };
         let gone = self.facts.drives.values().filter(is_of_array);
-        texts.extend(gone.map(|known| {
+        former.extend(gone.map(|known| {
             let last = self.facts.wall_text(known.last_seen);
-            format!("{}, last seen {last}", drive_text(known))
+            FormerMember {
+                drive: Some(known.facts.id.clone()),
+                text: format!("{}, last seen {last}", drive_text(known)),
+            }
         }));
-        texts
+        former
     }
 }
 

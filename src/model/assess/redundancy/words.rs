@@ -4,9 +4,11 @@
 
 use crate::model::assess::layers::Degradation;
 use crate::model::assess::redundancy::Loss;
+use crate::model::assess::redundancy::members::FaultyMember;
 use crate::model::assess::text::{Level, join_limited};
 use crate::model::finding::Evidence;
 use crate::model::reason::Reason;
+use crate::model::redundancy::NO_REDUNDANCY;
 
 /// What may still fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,10 +57,8 @@ pub(super) struct Shown {
     pub filling: Vec<String>,
     /// `raid device 1 (was sdb, serial S, last in sync …)`.
     pub missing: Vec<String>,
-    /// Kernel names of members that failed and are still listed.
-    pub faulty: Vec<String>,
-    /// What was seen of a faulty member while it was in sync: `sdb1 (serial S, last in sync …)`.
-    pub faulty_seen: Vec<String>,
+    /// Members that failed and are still listed.
+    pub faulty: Vec<FaultyMember>,
     /// Members that are back and lack what was written while they were away.
     pub not_current: Vec<String>,
     /// A path that a btrfs is mounted at.
@@ -100,25 +100,25 @@ impl Shown {
             Left::Stopped => format!("{name} does not run: its state is `{}`", self.state),
             Left::TooFew => format!("{name} {count}: too few to carry its data"),
             Left::None if self.waits_for_parity => format!(
-                "no redundancy left: the parity of {name} has to be computed, after a crash or its creation"
+                "{NO_REDUNDANCY}: the parity of {name} has to be computed, after a crash or its creation"
             ),
             Left::None if !self.lacking.is_empty() && self.is_parity => format!(
-                "no redundancy left: some ranges of {name} need every one of {holders}; {}; it {count}",
+                "{NO_REDUNDANCY}: some ranges of {name} need every one of {holders}; {}; it {count}",
                 join_limited(&self.lacking)
             ),
             Left::None if !self.lacking.is_empty() => format!(
-                "no redundancy left: the only copy of some ranges of {name} is on {holders}; {}; it {count}",
+                "{NO_REDUNDANCY}: the only copy of some ranges of {name} is on {holders}; {}; it {count}",
                 join_limited(&self.lacking)
             ),
             Left::None if self.holders.is_empty() => {
-                format!("no redundancy left: {name} {count}")
+                format!("{NO_REDUNDANCY}: {name} {count}")
             }
             Left::None if self.is_parity => {
-                format!("no redundancy left: {name} needs every one of {holders}; it {count}")
+                format!("{NO_REDUNDANCY}: {name} needs every one of {holders}; it {count}")
             }
             Left::None => {
                 format!(
-                    "no redundancy left: the only copy of {part}{name} is on {holders}; it {count}"
+                    "{NO_REDUNDANCY}: the only copy of {part}{name} is on {holders}; it {count}"
                 )
             }
             Left::Some(1) => format!(
@@ -147,13 +147,8 @@ impl Shown {
             }
         };
         list("missing", &self.missing);
-        list(
-            "faulty",
-            match self.faulty_seen.is_empty() {
-                true => &self.faulty,
-                false => &self.faulty_seen,
-            },
-        );
+        let faulty: Vec<String> = self.faulty.iter().map(|it| it.text.clone()).collect();
+        list("faulty", &faulty);
         list(
             "present, without what was written meanwhile",
             &self.not_current,
@@ -258,7 +253,7 @@ impl Shown {
             faulty => {
                 let commands = faulty
                     .iter()
-                    .map(|device| format!("`mdadm /dev/{name} --remove /dev/{device}`"));
+                    .map(|it| format!("`mdadm /dev/{name} --remove /dev/{}`", it.device));
                 format!(
                     "Remove what is faulty from the array: {}. Replace its drive {when}",
                     join_limited(commands)
