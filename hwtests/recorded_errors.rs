@@ -135,7 +135,14 @@ async fn a_btrfs_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
     let [first, away] = images.each_ref().map(|image| testbed.attach(image));
     let btrfs = |arguments: &[&dyn AsRef<OsStr>]| run("/usr/bin/btrfs", arguments);
     let raid1: [&dyn AsRef<OsStr>; 8] = [
-        &"-q", &"-f", &"-d", &"raid1", &"-m", &"raid1", &first.device, &away.device,
+        &"-q",
+        &"-f",
+        &"-d",
+        &"raid1",
+        &"-m",
+        &"raid1",
+        &first.device,
+        &away.device,
     ];
     run("/usr/sbin/mkfs.btrfs", &raid1);
     btrfs(&[&"device", &"scan", &"--forget", &away.device]);
@@ -179,7 +186,15 @@ async fn a_btrfs_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
     mount_device(&first.device, "btrfs", &mnt, "degraded");
     lost("1 of 2 devices").await;
     let other = testbed.attach(&testbed.image("b3.img", 256 << 20));
-    btrfs(&[&"replace", &"start", &"-B", &"-f", &"2", &other.device, &mnt]);
+    btrfs(&[
+        &"replace",
+        &"start",
+        &"-B",
+        &"-f",
+        &"2",
+        &other.device,
+        &mnt,
+    ]);
     lost("").await;
     umount(&mnt);
     mount_device(&first.device, "btrfs", &mnt, "");

@@ -102,25 +102,36 @@ impl Facts {
     }
 
     /// The errors of the members in sync, and those of the array itself if each of its members is one.
-    /// Members of dm-raid are parts of a drive in pieces: their drives keep their errors.
     fn forget_read_array(&mut self, array: &str, since: Timestamp) {
         const CLASSES: [Class; 3] = [Class::Io, Class::Medium, Class::Timeout];
         let Some(state) = self.layer_state(array) else {
             return;
         };
         let is_complete = state.is_intact() == Some(true);
-        let members = match state {
-            LayerState::Md(md) => md.members.as_slice(),
-            _ => &[],
+        let members: Vec<String> = match state {
+            LayerState::Md(md) => {
+                let in_sync = md.members.iter().filter(|member| member.is("in_sync"));
+                in_sync.map(|member| member.device.clone()).collect()
+            }
+            _ if is_complete => self.legs(array).cloned().collect(),
+            _ => Vec::new(),
         };
-        let in_sync = members.iter().filter(|member| member.is("in_sync"));
-        let members: Vec<String> = in_sync.map(|member| member.device.clone()).collect();
         if is_complete && self.had_no_error_below(array, since) {
             self.forget_own(&[array.to_owned()], &CLASSES, since);
         }
         for member in members {
             self.forget_read(&member, &CLASSES, since);
         }
+    }
+
+    /// The data of each leg of LVM's RAID: `LV_rimage_N`.
+    fn legs(&self, array: &str) -> impl Iterator<Item = &String> {
+        let below = self.device(array).into_iter();
+        let is_leg = |name: &&String| {
+            let layer = self.device(name).map(|device| &device.layer);
+            matches!(layer, Some(Layer::Dm { name, .. }) if name.contains("_rimage_"))
+        };
+        below.flat_map(|it| &it.underlying).filter(is_leg)
     }
 
     /// Since when every member of the btrfs has been read, if this was the last one.
@@ -196,7 +207,7 @@ impl Facts {
         }
     }
 
-    /// `device`: a whole drive, or a partition of it.
+    /// `device`: a whole drive, a partition of it, or linear pieces of these.
     fn forget_read(&mut self, device: &str, classes: &[Class], since: Timestamp) {
         let drives = self.inventory().map(|it| it.drives_below(device));
         let drives: Vec<_> = drives.into_iter().flatten().cloned().collect();
@@ -217,42 +228,59 @@ impl Facts {
     }
 
     fn range(&self, device: &str) -> Option<Range> {
-        let part = self.device(device)?;
-        let whole = match &part.layer {
-            Layer::Partition { .. } => self.device(part.underlying.first()?)?,
-            Layer::Disk | Layer::Loop { .. } => part,
-            _ => return None,
-        };
-        Some(Range::of(part, whole))
+        let mut range = Range::default();
+        self.add_pieces(device, 0, u64::MAX, &mut range)?;
+        Some(range)
     }
-}
 
-/// The part of a drive that was read.
-struct Range {
-    part: String,
-    whole: String,
-    /// In sectors of the whole.
-    start: u64,
-    end: u64,
-    is_nearly_all: bool,
+    /// Adds the sectors from `start` to `end` of a device, by its own name and that of its drive.
+    fn add_pieces(&self, device: &str, start: u64, end: u64, range: &mut Range) -> Option<()> {
+        let device = self.device(device)?;
+        let end = end.min(device.size_bytes / SECTOR);
+        match &device.layer {
+            Layer::Partition { start_bytes, .. } => {
+                range.add(device, start, end);
+                let from = start_bytes / SECTOR;
+                self.add_pieces(device.underlying.first()?, from + start, from + end, range)
+            }
+            Layer::Disk | Layer::Loop { .. } => {
+                range.add(device, start, end);
+                range.drive_sectors = device.size_bytes / SECTOR;
+                range.read_sectors += end - start;
+                Some(())
+            }
+            Layer::Dm { .. } => {
+                let Some(LayerState::Linear { extents }) = self.layer_state(&device.name) else {
+                    return None;
+                };
+                for extent in extents {
+                    let is_it =
+                        |below: &&String| self.device(below).is_some_and(|it| it.dev == extent.dev);
+                    let below = device.underlying.iter().find(is_it)?;
+                    let end = extent.offset.checked_add(extent.length)?;
+                    self.add_pieces(below, extent.offset, end, range)?;
+                }
+                Some(())
+            }
+            _ => None,
+        }
+    }
 }
 
 const SECTOR: u64 = 512;
 
+/// The parts of a drive that were read.
+#[derive(Default)]
+struct Range {
+    /// A device, and the first sector of it and the one after the last.
+    pieces: Vec<(String, u64, u64)>,
+    read_sectors: u64,
+    drive_sectors: u64,
+}
+
 impl Range {
-    fn of(part: &BlockDevice, whole: &BlockDevice) -> Range {
-        let start = match part.layer {
-            Layer::Partition { start_bytes, .. } => start_bytes,
-            _ => 0,
-        };
-        Range {
-            part: part.name.clone(),
-            whole: whole.name.clone(),
-            start: start / SECTOR,
-            end: (start + part.size_bytes) / SECTOR,
-            // The rest are a boot partition and the table.
-            is_nearly_all: part.size_bytes >= whole.size_bytes / 10 * 9,
-        }
+    fn add(&mut self, device: &BlockDevice, start: u64, end: u64) {
+        self.pieces.push((device.name.clone(), start, end));
     }
 
     /// Whether all errors of this class were in the range. Errors without a sector may have been
@@ -262,10 +290,14 @@ impl Range {
             return false;
         };
         let is_inside = |failed: &FailedSector| {
-            failed.device == self.part
-                || failed.device == self.whole && (self.start..self.end).contains(&failed.sector)
+            let mut pieces = self.pieces.iter();
+            pieces.any(|(device, start, end)| {
+                failed.device == *device && (*start..*end).contains(&failed.sector)
+            })
         };
         let all_named = !tally.sectors.is_empty() && tally.more_sectors == 0;
-        tally.sectors.iter().all(is_inside) && (all_named || self.is_nearly_all)
+        // The rest are a boot partition and the table.
+        let is_nearly_all = self.read_sectors >= self.drive_sectors / 10 * 9;
+        tally.sectors.iter().all(is_inside) && (all_named || is_nearly_all)
     }
 }

@@ -66,7 +66,9 @@ fn scrub(world: &mut TestHost, ids: &[u64], started: i64, values: &[(&str, u64)]
 #[test]
 fn a_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
     let mut world = scanned(host("raid1", &[2], "boot 1"), &[], "boot 2", 100);
-    let found = world.raised_for(Reason::RedundancyLost, 101).expect("raised");
+    let found = world
+        .raised_for(Reason::RedundancyLost, 101)
+        .expect("raised");
     assert_eq!(
         found.message,
         "no redundancy left: the btrfs b-1 (raid1) runs with 2 of 3 devices; present, without what was written \

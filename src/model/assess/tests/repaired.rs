@@ -1,7 +1,7 @@
 //! Errors whose cause was repaired: a person says so, or all of the drive was read since.
 
 use super::{md_state, mirror, plain};
-use crate::model::block::{BtrfsFs, Layer, LayerState};
+use crate::model::block::{BtrfsFs, Extent, Layer, LayerState};
 use crate::model::finding::Subject;
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
@@ -251,6 +251,61 @@ fn a_check_of_the_only_array_of_dm_raid_ends_the_errors_of_the_array() {
         log(&mut world, 20, &[], &[("mdX", 15)], 20);
         let left = of_volume(&mut world, "fs:m", 21);
         assert_eq!(left.is_empty(), is_over, "{others:?} {health}: {left:?}");
+    }
+}
+
+#[test]
+fn a_check_of_dm_raid_ends_the_errors_of_its_drives_in_the_pieces_that_it_read() {
+    let leg = |offset: u64| LayerState::Linear {
+        extents: vec![
+            Extent {
+                start: 0,
+                length: 1000,
+                dev: "8:0".parse().unwrap(),
+                offset,
+            },
+            Extent {
+                start: 1000,
+                length: 1000,
+                dev: "8:0".parse().unwrap(),
+                offset: offset + 50_000,
+            },
+        ],
+    };
+    for (health, sectors, is_over) in [
+        ("AA", &[2048_u64, 3047][..], true),
+        ("AA", &[52_048], true),
+        ("AA", &[2048, 3048], false),
+        ("AA", &[10_000], false),
+        ("AA", &[], false),
+        ("Aa", &[2048], false),
+    ] {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .with(dm("dm-1", "253:1", "vg-lv_rimage_0", "LVM-a", &["sda"]))
+            .with(dm("dm-5", "253:5", "vg-lv", "LVM-e", &["dm-1"]));
+        world.read_all(0);
+        world.layer("dm-1", leg(2048), 1);
+        let raid = LayerState::DmRaid {
+            level: "raid1".into(),
+            health: health.into(),
+            sync_action: Some("idle".into()),
+            status_line: String::new(),
+            layout: None,
+        };
+        world.layer("dm-5", raid, 1);
+        log(&mut world, 10, &[(Class::Io, "sda", sectors)], &[], 10);
+        let open = |world: &mut TestHost, second| {
+            let lines = world.raised(second);
+            lines.iter().filter(|line| line.starts_with('A')).count()
+        };
+        assert_eq!(open(&mut world, 11), 1, "{sectors:?}");
+        log(&mut world, 20, &[], &[("mdX", 15)], 20);
+        assert_eq!(
+            open(&mut world, 21),
+            usize::from(!is_over),
+            "{health} {sectors:?}"
+        );
     }
 }
 

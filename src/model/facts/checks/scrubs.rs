@@ -25,8 +25,7 @@ impl Facts {
     pub(crate) fn awaited_scrub(&self, known: &KnownVolume) -> Option<String> {
         let device = known.facts.device.as_ref()?;
         let fs = self.inventory()?.btrfs_of(device)?;
-        let is_awaited =
-            !fs.returned.is_empty() || self.unscrubbed_checks(known).next().is_some();
+        let is_awaited = !fs.returned.is_empty() || self.unscrubbed_checks(known).next().is_some();
         is_awaited.then(|| fs.uuid.clone())
     }
 
