@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::host::{Daemon, Host, OFTEN, controller, evidence, sas, state};
+use super::host::{Daemon, Host, OFTEN, SOON, controller, evidence, sas, state};
 use crate::smartctl::{Ata, Scsi};
 
 /// The firmware's numbers of the disks; a backplane's numbers have gaps.
@@ -186,7 +186,7 @@ fn a_disk_that_is_pulled_from_behind_a_controller_is_missing() {
         .join("dev/bus");
     std::fs::remove_file(folder.join("9.megaraid,8.json")).expect("removed");
     daemon.ask(&["refresh"]).expect("asked");
-    daemon.until("it is missed, and the others are there", |daemon| {
+    daemon.within(4 * SOON, "it is missed, and the others are there", |daemon| {
         let drives = behind(daemon);
         let missing = |drive: &&Value| drive["presence"] == "PRESENCE_MISSING";
         let gone: Vec<&Value> = drives.iter().filter(missing).collect();
