@@ -26,7 +26,7 @@ use crate::model::kernel_log::device_name::SOFTWARE_DEVICES;
 use crate::model::kernel_log::event::{Batch, Cursor, ResumePoint};
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, KernelLogSettings, SourceError};
-use crate::source::kmsg::batcher::{Batcher, CatchUp, KernelClock, MediumProperties};
+use crate::source::kmsg::batcher::{Batcher, CatchUp, KernelClock, MediumProperties, Pieces};
 use crate::source::kmsg::decoder::Decoder;
 use crate::source::kmsg::log_epoch::{LogEpoch, Medium, StartPosition};
 use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
@@ -48,6 +48,8 @@ pub(crate) const DEVICE: &str = "/dev/kmsg";
 /// The kernel's longest record fits (CONSOLE_EXT_LOG_MAX is 8 KiB); for a longer one the buffer
 /// grows.
 const BUFFER: usize = 16 * 1024;
+/// CONFIG_MESSAGE_LOGLEVEL_DEFAULT of the kernels of all distributions.
+const DEFAULT_LEVEL: u8 = 4;
 const MAX_BUFFER: usize = 1024 * 1024;
 /// The records read within this time are one batch.
 const READ_WINDOW: Duration = Duration::from_millis(25);
@@ -286,6 +288,24 @@ impl Reader {
         Ok(self.new_session(log_fd, decoder, Some(child), status, boot_id))
     }
 
+    fn pieces(&self, medium: Medium) -> Pieces {
+        let setting = |name: &str| {
+            let text = self.context.root.read(format!("/proc/sys/kernel/{name}"));
+            String::from_utf8(text.ok()?).ok()
+        };
+        // console_loglevel default_message_loglevel …
+        let levels = setting("printk");
+        let default_level = levels
+            .and_then(|levels| levels.split_whitespace().nth(1)?.parse().ok())
+            .unwrap_or(DEFAULT_LEVEL);
+        match (medium, setting("osrelease")) {
+            (Medium::Journal, _) => Pieces::Unmarked { default_level },
+            (Medium::Kmsg, release) => {
+                Pieces::of_release(release.as_deref().unwrap_or_default(), default_level)
+            }
+        }
+    }
+
     fn new_session(
         &mut self,
         log_fd: LogFd,
@@ -327,6 +347,7 @@ impl Reader {
         let how = MediumProperties {
             contiguous: medium == Medium::Kmsg,
             has_newest,
+            pieces: self.pieces(medium),
         };
         let mut scope = ClassifierOptions {
             admit: self.settings.borrow().kernel_log.admit.clone(),

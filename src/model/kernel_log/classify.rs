@@ -138,8 +138,9 @@ impl Classifier {
         if self.open_since.is_some() {
             self.expire(now, time, out);
         }
-        // Any process can write records of other facilities: they only count as distance.
-        if record.facility != 0 {
+        // Any process can write records of other facilities, and choose texts that the kernel appends
+        // to a line: they only count as distance.
+        if record.facility != 0 || !record.begins_line {
             return self.update_open_since(record.seq);
         }
         let read = rules::table().parse(&record.text);

@@ -10,6 +10,12 @@ pub struct Record<'a> {
     /// 0: written by the kernel. Other facilities are written by programs.
     pub facility: u8,
     pub level: Option<u8>,
+    /// The text begins with a line of the kernel. Otherwise it continues a line that another record
+    /// has cut off (pr_cont()), and may be a name that a user has chosen: it is no evidence.
+    pub begins_line: bool,
+    /// Since 4.10 `c` is such a continuation. From 3.5 to 4.9 `c` is the first piece of a line and
+    /// `+` a following one; one that was cut off has `-` (kernel/printk/printk.c, `LOG_CONT`).
+    pub flag: Option<char>,
     /// Increases with each record; in a text, the line number.
     pub seq: u64,
     /// Microseconds of the kernel's clock. Only differences count; without times in the text, the
@@ -38,6 +44,8 @@ impl<'a> Record<'a> {
         Record {
             facility: 0,
             level: None,
+            begins_line: true,
+            flag: None,
             seq,
             time_us: time,
             caller: None,
@@ -63,7 +71,7 @@ pub fn parse(raw: &[u8]) -> Result<Record<'_>, ParseError> {
             .ok_or(ParseError::BadPrefix)
     };
     let (priority, seq, time) = (number()?, number()?, number()?);
-    let _flags = fields.next();
+    let flag = fields.next().and_then(|flags| flags.chars().next());
     let caller = fields.find_map(|field| field.strip_prefix("caller="));
     let body = &raw[end + 1..];
     let (text, mut rest) = line(body);
@@ -84,6 +92,8 @@ pub fn parse(raw: &[u8]) -> Result<Record<'_>, ParseError> {
     Ok(Record {
         facility,
         level: Some((priority & 7) as u8),
+        begins_line: !matches!(flag, Some('c' | '+')),
+        flag,
         seq,
         time_us: time,
         caller,

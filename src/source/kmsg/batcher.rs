@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::host::clock;
 use crate::model::kernel_log::classify::{Classifier, ClassifierOptions};
 use crate::model::kernel_log::event::{Batch, Cursor, Event, FullRead, NameAssignment};
-use crate::model::kernel_log::record;
+use crate::model::kernel_log::record::{self, Record};
 use crate::model::kernel_log::rollup::{MergeBoundaries, rollup};
 use crate::source::kmsg::log_epoch::{LogEpoch, StartPosition};
 
@@ -104,6 +104,50 @@ pub(crate) struct MediumProperties {
     /// The backlog includes the newest record. False for a pipe, and for a journal that is read
     /// from the middle.
     pub has_newest: bool,
+    pub pieces: Pieces,
+}
+
+/// How a medium tells the pieces of a line from whole lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pieces {
+    /// By their flag: /dev/kmsg since Linux 4.10.
+    Flagged,
+    /// The first and the following pieces have flags, and one that was cut off has none: /dev/kmsg
+    /// before.
+    FirstFlagged { default_level: u8 },
+    /// Not: journald does not keep the flag.
+    Unmarked { default_level: u8 },
+}
+
+impl Pieces {
+    /// `release`: as `uname -r` prints it.
+    pub(crate) fn of_release(release: &str, default_level: u8) -> Pieces {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        let mut number = || numbers.next().and_then(|number| number.parse::<u32>().ok());
+        match (number(), number()) {
+            (Some(major), Some(minor)) if (major, minor) < (4, 10) => {
+                Pieces::FirstFlagged { default_level }
+            }
+            _ => Pieces::Flagged,
+        }
+    }
+
+    /// A piece without a flag has the default level, which other records may have too: without a
+    /// device that the kernel names beside the text, such a record is no evidence.
+    fn begins_line(self, record: &Record<'_>) -> bool {
+        let is_told_by_level = |default_level: u8| {
+            record.device.is_some() || record.level.is_some_and(|level| level != default_level)
+        };
+        match self {
+            Pieces::Flagged => record.begins_line,
+            Pieces::FirstFlagged { default_level } => match record.flag {
+                Some('c') => true,
+                Some('+') => false,
+                _ => is_told_by_level(default_level),
+            },
+            Pieces::Unmarked { default_level } => is_told_by_level(default_level),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -182,10 +226,11 @@ impl Batcher {
     /// Adds one record. `written`: its time in microseconds of CLOCK_MONOTONIC, if the medium has a
     /// better one than the kernel.
     pub(crate) fn push(&mut self, raw: &[u8], arrival: KernelClock, written: Option<u64>) {
-        let Ok(record) = record::parse(raw) else {
+        let Ok(mut record) = record::parse(raw) else {
             self.count_unreadable();
             return;
         };
+        record.begins_line = self.medium.pieces.begins_line(&record);
         self.records_read += 1;
         match self.last {
             // A repeated record has nothing new.

@@ -12,6 +12,7 @@ const BOOT: &str = "bc410abf";
 const DEVICE: MediumProperties = MediumProperties {
     contiguous: true,
     has_newest: true,
+    pieces: Pieces::Flagged,
 };
 
 fn clock() -> KernelClock {
@@ -39,6 +40,40 @@ fn batcher(stored: Option<&Cursor>) -> Batcher {
         clock(),
         ClassifierOptions::default(),
     )
+}
+
+#[test]
+fn a_piece_of_a_line_is_no_evidence() {
+    const TEXT: &str = "critical medium error, dev sda, sector 4242 op 0x0:(READ) flags 0x0";
+    let old = Pieces::of_release("3.10.0-1160.el7.x86_64", 4);
+    let journal = Pieces::Unmarked { default_level: 4 };
+    assert_eq!(old, Pieces::FirstFlagged { default_level: 4 });
+    for release in ["4.10.0", "4.19.0-27-amd64", "6.18.44", "unknown"] {
+        assert_eq!(Pieces::of_release(release, 4), Pieces::Flagged, "{release}");
+    }
+    for (pieces, level, flag, device, is_evidence) in [
+        (Pieces::Flagged, 3, "-", "", true),
+        (Pieces::Flagged, 4, "-", "", true),
+        // The name of a control group, which the kernel appends to a line of its own.
+        (Pieces::Flagged, 4, "c", "", false),
+        (Pieces::Flagged, 3, "c", "", false),
+        (Pieces::Flagged, 4, "c", "\n DEVICE=b8:0\n", false),
+        (old, 4, "c", "", true),
+        (old, 3, "+", "", false),
+        (old, 4, "-", "", false),
+        (old, 3, "-", "", true),
+        (journal, 4, "-", "", false),
+        (journal, 3, "-", "", true),
+        (journal, 4, "-", "\n DEVICE=b8:0\n", true),
+    ] {
+        let medium = MediumProperties { pieces, ..DEVICE };
+        let start = StartPosition::new(BOOT, Medium::Kmsg, None);
+        let mut reading = Batcher::new(start, medium, clock(), ClassifierOptions::default());
+        let record = format!("{level},1,1000,{flag},caller=T7;{TEXT}{device}");
+        reading.push(record.as_bytes(), arrival(1), None);
+        reading.push(noise(2).as_bytes(), arrival(2), None);
+        assert_eq!(reading.has_events(), is_evidence, "{pieces:?} {record}");
+    }
 }
 
 fn noise(seq: u64) -> String {
