@@ -146,7 +146,7 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         None if is_copied_first => "Save what is on it first, then replace it",
         // md has taken it out and has not said why.
         None if last.all(|finding| finding.reason == Reason::RaidMemberFailed) => {
-            "Find out why first (kernel log, `smartctl -x`), then replace it"
+            "Find out why md took it out (kernel log, `smartctl -x`), then replace it"
         }
         None => words(action),
     };
@@ -312,7 +312,7 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
     ) {
         (true, true, true, _) => "No volume is known to be on it.".to_owned(),
         (true, true, false, _) => "Redundancy covers what is on it.".to_owned(),
-        (true, false, ..) => format!("No redundancy is left without it. {next_step}"),
+        (true, false, ..) => format!("What is on it has no redundancy left. {next_step}"),
         (false, true, true, Action::ReplaceNow) => NOTHING_ELSE.to_owned(),
         (false, true, true, _) => {
             "Nothing else holds what is on it: make sure that there is a backup.".to_owned()

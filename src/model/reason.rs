@@ -93,7 +93,7 @@ reasons! {
     RaidMemberFailed, Drive, [Suspect], [Suspect],
         "Linux software RAID (md) has taken the drive out of an array and runs without it.",
         "Intact on the other members of the array. What the drive holds is outdated.",
-        "Find out why first: the kernel log (`Disk failure on`), `smartctl -x DEVICE`. Then replace the drive. Add the old one again (`mdadm --re-add`) only if cable or power was at fault and it tests healthy.",
+        "Find out why md took it out: the kernel log (`Disk failure on`), `smartctl -x DEVICE`. Then replace the drive. Add the old one again (`mdadm --re-add`, or `--add` if mdadm refuses that) only if cable or power was at fault and it tests healthy.",
         "the array has the drive again or is complete without it, or the drive has no superblock of it any more, or is missing (DriveMissing)";
     MediaErrors, Drive, [Suspect, Bad], [Suspect, Bad],
         "The drive reported that it could not read or write part of its medium, or that its hardware failed.",

@@ -107,6 +107,9 @@ pub(crate) struct Item {
     pub since: Option<Timestamp>,
     pub hits: Vec<Hit>,
     pub more_hits: u64,
+    /// The hits are on the drive, and none follows it: wear, heat and other hints for planning.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_on_it: bool,
     pub evidence: Vec<Evidence>,
     pub action: String,
     /// Shows everything about it on the host.
@@ -353,6 +356,7 @@ pub(crate) mod tests_support {
                 },
             ],
             more_hits: 2,
+            only_on_it: false,
             evidence: vec![Evidence {
                 source: "smartctl".to_owned(),
                 time: Some("2026-11-24T02:00:00Z".parse().expect("a time")),

@@ -269,6 +269,7 @@ fn observed_cause(cause: &wire::Cause, findings: &BTreeMap<&str, &wire::Finding>
         since: time(cause.since),
         hits: cause.hits.iter().take(MAX_HITS).map(hit).collect(),
         more_hits: cause.more_hits + cause.hits.len().saturating_sub(MAX_HITS) as u64,
+        only_on_it: cause.kind() == Kind::Drive && cause.consequences.is_empty(),
         evidence,
         action: clean(&cause.action),
         command: explain_command(&cause.explain),
@@ -370,6 +371,7 @@ fn cleared_finding(finding: &wire::Finding) -> Option<ClearedFinding> {
         since: time(finding.since),
         hits: Vec::new(),
         more_hits: 0,
+        only_on_it: false,
         evidence: finding
             .evidence
             .iter()

@@ -173,7 +173,8 @@ impl Writer<'_> {
             let names: Vec<String> = hits.take(MAX_HITS).map(hit_name).collect();
             names.join(", ")
         };
-        field("hits", &names(false, false));
+        let first = if item.only_on_it { "on it" } else { "hits" };
+        field(first, &names(false, false));
         // In the words of `status`.
         field("no redundancy left", &names(true, true));
         field("covered", &names(true, false));

@@ -341,12 +341,16 @@ pub(super) fn hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
     let limit = screen.width.map_or(usize::MAX, usize::from);
     // The message says it.
     let is_said = leads(cause) && cause.message.contains(NO_REDUNDANCY);
+    let first = match is_only_on_it(cause) {
+        true => "  on it: ",
+        false => "  hits ",
+    };
     let (mut line, mut shown, mut last) = (String::new(), 0, None);
     for (at, hit) in cause.hits.iter().enumerate() {
         let share = (hit.covered, hit.last_copy);
         let before = match (line.is_empty(), share) {
             _ if last == Some(share) => "  ",
-            (true, (false, _)) => "  hits ",
+            (true, (false, _)) => first,
             (true, (true, true)) if is_said => "  on it: ",
             (true, (true, true)) => "  no redundancy left: ",
             (true, (true, false)) => "  covered by redundancy: ",
@@ -396,6 +400,12 @@ fn hit_name(hit: &wire::CauseHit, limit: usize) -> String {
         true => format!("{kind}{name}"),
         false => format!("{kind}{name} ({})", escape_control(&reasons)),
     }
+}
+
+/// Whether the drive's findings have none of its volumes as their consequence: wear, heat and other
+/// hints for planning.
+pub(crate) fn is_only_on_it(cause: &wire::Cause) -> bool {
+    cause.kind() == Kind::Drive && cause.consequences.is_empty()
 }
 
 /// Without the reason that `no redundancy left` says.

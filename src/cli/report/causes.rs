@@ -93,13 +93,17 @@ fn one_cause(cause: &wire::Cause, answers: &Answers, screen: &Screen, html: &mut
         };
         let own: Vec<&wire::Finding> = cause.findings.iter().filter_map(by_id).collect();
         let follow: Vec<&wire::Finding> = cause.consequences.iter().filter_map(by_id).collect();
-        let count = own.len() + follow.len();
-        if count == 0 {
+        if own.is_empty() && follow.is_empty() {
             return;
         }
         html.element("details", &[], |html| {
-            let count = counted(count as u64, "finding");
-            let summary = format!("{count} about {}, with evidence", cause.name);
+            let count = counted(own.len() as u64, "finding");
+            let follows = match follow.len() {
+                0 => String::new(),
+                1 => ", and 1 that follows".to_owned(),
+                more => format!(", and {more} that follow"),
+            };
+            let summary = format!("{count} about {}, with evidence{follows}", cause.name);
             html.text_in("summary", &[], &summary);
             for finding in own.iter().take(MAX_FINDINGS) {
                 one_finding(finding, screen, html);

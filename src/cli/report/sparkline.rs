@@ -38,8 +38,9 @@ pub(super) fn cell(history: Option<&wire::SmartHistory>, screen: &Screen, html: 
     }
     let rest = match (hidden, zero) {
         (0, 0) => return,
-        (0, zero) => format!("{zero} at zero"),
-        (hidden, zero) => format!("{hidden} more, {zero} at zero"),
+        (0, 1) => "1 other counter is 0".to_owned(),
+        (0, zero) => format!("{zero} other counters are 0"),
+        (hidden, zero) => format!("{hidden} more, {zero} other counters are 0"),
     };
     html.text_in("span", &[("class", "faint")], &rest);
 }

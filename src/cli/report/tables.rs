@@ -314,10 +314,11 @@ pub(super) fn checks(answers: &Answers, screen: &Screen, html: &mut Html) {
 
 /// The newest self-test of each drive; of those that failed or run, first.
 pub(super) fn self_tests(answers: &Answers, screen: &Screen, html: &mut Html) {
-    let mut rows: Vec<(u8, &wire::Drive, &wire::SelfTests)> = answers
-        .drives
-        .iter()
-        .filter_map(|drive| Some((drive, drive.smart.as_ref()?.self_tests.as_ref()?)))
+    let tests = || {
+        let drives = answers.drives.iter();
+        drives.filter_map(|drive| Some((drive, drive.smart.as_ref()?.self_tests.as_ref()?)))
+    };
+    let mut rows: Vec<(u8, &wire::Drive, &wire::SelfTests)> = tests()
         .filter(|(_, tests)| {
             !tests.log.is_empty()
                 || tests.running_remaining_percent.is_some()
@@ -332,7 +333,10 @@ pub(super) fn self_tests(answers: &Answers, screen: &Screen, html: &mut Html) {
         return html.text_in(
             "p",
             &[("class", "faint")],
-            "No drive has a record of a self-test.",
+            match tests().next() {
+                Some(_) => "No self-test log that was read has a record of a test.",
+                None => "No self-test log was read.",
+            },
         );
     }
     rows.sort_by_cached_key(|(rank, drive, _)| (*rank, label::sort_key(&drive.name)));

@@ -416,7 +416,7 @@ fn a_volume_on_a_failing_drive_is_told_what_holds_at_its_level() {
 #[test]
 fn why_md_removed_a_drive_is_found_out_before_it_is_added_again() {
     let (to_do, _) = advised(|_| (), Reason::RaidMemberFailed, Severity::Suspect);
-    assert!(to_do.starts_with("Find out why first"), "{to_do}");
+    assert!(to_do.starts_with("Find out why md took it out"), "{to_do}");
     let (to_do, _) = advised(|_| (), Reason::DriveMissing, Severity::Bad);
     assert!(to_do.starts_with("Bring it back, or replace it"), "{to_do}");
 }

@@ -343,15 +343,15 @@ fn advice_by_errno(
             .filter_map(|id| facts.drives.get(id))
     };
     let causes = if drives().any(|drive| drive.facts.transport.is_remote()) {
-        "the network, the server, or it is gone"
+        "the network, the server, a removal"
     } else if drives().any(|drive| drive.facts.kind == DriveKind::Virtual) {
-        "the hypervisor or cloud that provides it, or it is gone"
+        "the hypervisor or cloud that provides it, a removal"
     } else {
-        "cable, power, a reset of its bridge or controller, or it is gone"
+        "cable, power, a reset of its bridge or controller, a removal"
     };
     Some(match (errno, device) {
         (EIO | ENXIO | ENODEV, Some(device)) => format!(
-            "The device {device} or the connection to it failed: {causes}. Look in the kernel log for errors and resets of {device}. Stop what uses {path} and unmount it; after a removal the device comes back under another name. Check the filesystem read-only before you mount it again."
+            "An error of the device {device}, of the connection to it ({causes}), or damage of the filesystem. Copy what can still be read. Look in the kernel log for errors and resets of {device}. Stop what uses {path} and unmount it; after a removal the device comes back under another name. Check the filesystem read-only before you mount it again."
         ),
         (EIO, None) if is_served(volume) => format!(
             "The server or process behind {path} answers with an I/O error: look at its own log and storage."

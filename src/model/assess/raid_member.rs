@@ -64,7 +64,7 @@ pub(crate) fn failed(input: &DriveInput) -> Option<Verdict> {
         name(known),
         join_limited(arrays)
     );
-    let clears = "the array has the drive again or is complete without it, or the drive is neither listed nor has the superblock of a member";
+    let clears = "the array has the drive again or is complete without it, or the drive is removed from the array and has no md superblock of it";
     raised(SUSPECT, message, proof, clears, None)
 }
 

@@ -90,7 +90,11 @@ fn fill(usage: Option<VolumeUsage>, reason: Reason) -> Option<String> {
         Reason::OutOfInodes => (usage.used_inodes, usage.available_inodes),
         _ => return None,
     };
-    Some(format!("{} %", used_percent(used, available)?))
+    match used_percent(used, available)? {
+        // Rounded up, as df does it.
+        100 if available > 0 => Some("over 99 %".to_owned()),
+        share => Some(format!("{share} %")),
+    }
 }
 
 /// Whether the layer itself is not as it should be.

@@ -340,7 +340,9 @@ fn what_an_array_lacks_comes_first_among_suspect_causes_with_advice_for_its_stat
         .find(|cause| cause.kind == CauseKind::Drive)
         .unwrap();
     assert!(
-        drive.action.contains("No redundancy is left without it."),
+        drive
+            .action
+            .contains("What is on it has no redundancy left."),
         "{}",
         drive.action
     );
@@ -397,7 +399,7 @@ fn a_volume_that_is_degraded_otherwise_is_a_cause_of_its_own_after_worse_ones() 
         .causes
         .values()
         .find(|cause| cause.kind == CauseKind::Mount);
-    assert_eq!(full.unwrap().findings[0].figure, "100 %");
+    assert_eq!(full.unwrap().findings[0].figure, "over 99 %");
 }
 
 #[test]

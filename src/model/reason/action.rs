@@ -46,7 +46,7 @@ impl Reason {
                 Exposed,
             ) => "Copy the data off first: nothing else holds it. Then replace the drive.",
             (Reason::SmartFailing, Bad, Exposed) => {
-                "Stop writing to the drive and copy the data off first: nothing else holds it. Then replace the drive."
+                "Stop what writes to the drive, as far as you can, and copy the data off first: nothing else holds it. Then replace the drive."
             }
             (
                 Reason::MediaErrors

@@ -135,7 +135,7 @@ pub(crate) const RULES: &[Rule] = &[
         Reason::PendingSectors,
         "drivedb.h 197, 198; ACS-4, Pending Defects log; SBC-4, Pending Defects log page",
         counters::pending,
-        "the drive reports no such sector",
+        "the drive reports no such sector, or the drive is replaced",
     ),
     rule(
         Reason::PendingSectors,

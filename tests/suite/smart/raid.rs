@@ -186,10 +186,14 @@ fn a_disk_that_is_pulled_from_behind_a_controller_is_missing() {
         .join("dev/bus");
     std::fs::remove_file(folder.join("9.megaraid,8.json")).expect("removed");
     daemon.ask(&["refresh"]).expect("asked");
-    daemon.within(4 * SOON, "it is missed, and the others are there", |daemon| {
-        let drives = behind(daemon);
-        let missing = |drive: &&Value| drive["presence"] == "PRESENCE_MISSING";
-        let gone: Vec<&Value> = drives.iter().filter(missing).collect();
-        gone.len() == 1 && gone[0]["serial"] == "MR700008" && drives.len() == 7
-    });
+    daemon.within(
+        4 * SOON,
+        "it is missed, and the others are there",
+        |daemon| {
+            let drives = behind(daemon);
+            let missing = |drive: &&Value| drive["presence"] == "PRESENCE_MISSING";
+            let gone: Vec<&Value> = drives.iter().filter(missing).collect();
+            gone.len() == 1 && gone[0]["serial"] == "MR700008" && drives.len() == 7
+        },
+    );
 }

@@ -30,6 +30,7 @@ pub(super) fn cause(name: &str, severity: wire::Severity, hits: usize) -> wire::
             finding("SmartFailing", "", 0),
             finding("PendingSectors", "24", 8),
         ],
+        consequences: vec![finding("DriveFailing", "", 0)],
         hits: (0..hits).map(hit).collect(),
         message: "the drive reports that it fails".into(),
         action: "Replace it now. Nothing else holds what is on it: save that first.".into(),

@@ -243,9 +243,11 @@ impl Shown {
     fn repair_md(&self, when: &str) -> String {
         let name = &self.name;
         let re_add = match self.faulty.is_empty() {
-            true => "Add the old drive again (`--re-add`) only if it tests healthy.",
+            true => {
+                "Add the old drive again (`--re-add`, or `--add` if mdadm refuses that) only if it tests healthy."
+            }
             false => {
-                "Add the old drive again (`--re-add`) only if cable or power was at fault and it tests healthy."
+                "Add the old drive again (`--re-add`, or `--add` if mdadm refuses that) only if cable or power was at fault and it tests healthy."
             }
         };
         let first = match self.faulty.as_slice() {

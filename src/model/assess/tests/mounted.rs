@@ -151,7 +151,7 @@ fn the_advice_for_an_error_names_what_causes_it() {
     for (errno, text) in [
         (
             5,
-            "The device sda or the connection to it failed: cable, power, a reset",
+            "An error of the device sda, of the connection to it (cable, power, a reset",
         ),
         (19, "Look in the kernel log for errors and resets of sda."),
         (107, "The FUSE process behind /data has ended"),

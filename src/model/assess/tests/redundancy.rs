@@ -232,7 +232,7 @@ fn the_advice_depends_on_the_state() {
         "{advice}"
     );
     assert!(
-        advice.contains("`--re-add`) only if it tests healthy"),
+        advice.contains("`--re-add`, or `--add` if mdadm refuses that) only if it tests healthy"),
         "{advice}"
     );
 
@@ -322,7 +322,7 @@ fn a_faulty_member_that_is_still_listed_is_named_once_and_is_removed_first() {
     );
     assert_eq!(
         lost.advice.unwrap(),
-        "Remove what is faulty from the array: `mdadm /dev/md0 --remove /dev/sdb1`. Replace its drive today: partition the new drive like the others and add the partition: `mdadm /dev/md0 --add /dev/NEW_PARTITION`. Add the old drive again (`--re-add`) only if cable or power was at fault and it tests healthy."
+        "Remove what is faulty from the array: `mdadm /dev/md0 --remove /dev/sdb1`. Replace its drive today: partition the new drive like the others and add the partition: `mdadm /dev/md0 --add /dev/NEW_PARTITION`. Add the old drive again (`--re-add`, or `--add` if mdadm refuses that) only if cable or power was at fault and it tests healthy."
     );
     assert_eq!(
         lost.clears_when,
