@@ -120,7 +120,7 @@ impl Default for DrivesConfig {
 pub(crate) struct VolumesConfig {
     /// Mount points (`*` and `?` allowed) that are not volumes.
     pub ignore_mounts: Vec<String>,
-    /// Mount points of FUSE filesystems that are volumes.
+    /// Mount points of FUSE filesystems that are volumes, also of users.
     pub admit_mounts: Vec<String>,
     /// Filesystem types that are not volumes, besides the pseudo filesystems.
     pub ignore_types: Vec<String>,

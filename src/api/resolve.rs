@@ -460,6 +460,9 @@ fn excluded_mount(snapshot: &Snapshot, path: &HostPath) -> Option<String> {
         Exclusion::Type => format!(
             ": {fs_type} is mounted there, a type that counts as a volume only where [volumes] admit_mounts names the mount point"
         ),
+        Exclusion::User(uid) => format!(
+            ": {fs_type} is mounted there by the user with uid {uid}, so it is not probed and not judged; it counts as a volume only where [volumes] admit_mounts names the mount point"
+        ),
         Exclusion::IgnoredMount => {
             format!(": {fs_type} is mounted there, which [volumes] ignore_mounts leaves out")
         }

@@ -179,6 +179,21 @@ impl TestHost {
         self
     }
 
+    /// A FUSE filesystem that this user has mounted.
+    pub(crate) fn user_mounted(
+        self,
+        uid: u32,
+        dev: &str,
+        mount_point: &str,
+        fs_type: &str,
+    ) -> TestHost {
+        let mut host = self.mounted(dev, "/", mount_point, fs_type, "x");
+        let mount = host.mounts.mounts.last_mut().unwrap();
+        let owner = format!("user_id={uid}");
+        mount.super_options = vec!["rw".into(), owner, "allow_other".into()].into();
+        host
+    }
+
     pub(crate) fn umount(&mut self, mount_point: &str) {
         self.mounts
             .mounts

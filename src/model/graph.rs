@@ -125,10 +125,13 @@ fn ignored(mount: &Mount, settings: &VolumeSettings) -> Option<Exclusion> {
 
 fn exclusion(mount: &Mount, settings: &VolumeSettings) -> Option<Exclusion> {
     ignored(mount, settings).or_else(|| {
-        let is_transient = mounts::fs_kind(mount) == FsKind::Transient;
-        let is_admitted =
-            || mounts::matches_any(&settings.admit_mounts, mount.mount_point.as_bytes());
-        (is_transient && !is_admitted()).then_some(Exclusion::Type)
+        let why = match (mounts::user_of(mount), mounts::fs_kind(mount)) {
+            (Some(uid), _) => Exclusion::User(uid),
+            (None, FsKind::Transient) => Exclusion::Type,
+            (None, FsKind::Local | FsKind::Remote) => return None,
+        };
+        let path = mount.mount_point.as_bytes();
+        (!mounts::matches_any(&settings.admit_mounts, path)).then_some(why)
     })
 }
 
@@ -309,7 +312,7 @@ impl VolumeBuilder<'_> {
             facts.fs_type = Some(mount.fs_type.clone());
         }
         facts.source = Some(mount.source.clone());
-        facts.remote = mounts::fs_kind(mount) == FsKind::Remote || mounts::is_remote_view(mount);
+        facts.remote = mounts::has_remote_type(mount) || mounts::is_remote_view(mount);
         let Some(found) = self.graph.device_of(mount) else {
             // Anonymous number without a device: the filesystem has none. Real number that no scan
             // lists: the device was removed.

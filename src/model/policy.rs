@@ -85,8 +85,8 @@ pub struct VolumeSettings {
     /// Mount points of the host that are not volumes: `*` matches any characters, `/` included, `?`
     /// matches one.
     pub ignore_mounts: Vec<String>,
-    /// Mount points of the host that are volumes although their filesystem type is not (FUSE), by
-    /// the same patterns.
+    /// Mount points of the host that are volumes although their filesystem type is not (FUSE), or
+    /// although a user has mounted it, by the same patterns.
     pub admit_mounts: Vec<String>,
     /// Filesystem types of host mounts that are not volumes, by the same patterns (`fuse.*`).
     pub ignore_types: Vec<String>,
@@ -115,6 +115,8 @@ impl Default for VolumeSettings {
 pub enum Exclusion {
     /// Its type keeps no data of its own, or only its user knows where.
     Type,
+    /// A FUSE filesystem that this user, not root, has mounted.
+    User(u32),
     /// `[volumes] ignore_mounts`.
     IgnoredMount,
     /// `[volumes] ignore_types`.

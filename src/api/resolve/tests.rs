@@ -15,6 +15,7 @@ fn a_mounted_path_that_is_no_volume_says_why() {
     for (path, why) in [
         ("/pool", Exclusion::Type),
         ("/scratch", Exclusion::IgnoredMount),
+        ("/home/u/far", Exclusion::User(4001)),
     ] {
         let of_type = ("fuse.mergerfs".to_owned(), why);
         context.excluded_mounts.insert(path.into(), of_type);
@@ -32,6 +33,10 @@ fn a_mounted_path_that_is_no_volume_says_why() {
         "nothing here is known as `/pool`: fuse.mergerfs is mounted there, a type that counts as a volume only where [volumes] admit_mounts names the mount point"
     );
     assert!(answer("/scratch").ends_with("which [volumes] ignore_mounts leaves out"));
+    assert_eq!(
+        answer("/home/u/far"),
+        "nothing here is known as `/home/u/far`: fuse.mergerfs is mounted there by the user with uid 4001, so it is not probed and not judged; it counts as a volume only where [volumes] admit_mounts names the mount point"
+    );
 }
 
 fn mounted(points: &[(&str, &str, &str)]) -> NodeContext {

@@ -126,6 +126,15 @@ fn a_hidden_mount_is_not_probed() {
 }
 
 #[test]
+fn a_users_mount_is_not_probed() {
+    let mut world = plain().user_mounted(4001, "0:40", "/home/u/far", "fuse.s3fs");
+    world.read_all(1);
+    let targets = world.facts.probe_targets();
+    let paths: Vec<String> = targets.iter().map(|it| it.path.to_string()).collect();
+    assert_eq!(paths, ["/data"]);
+}
+
+#[test]
 fn a_new_filesystem_on_a_path_discards_the_old_probe_result() {
     let mut world = plain().disk("sdb", "8:16", "B");
     world.read_all(1);

@@ -59,15 +59,16 @@ const IMAGES: &[&str] = &["squashfs", "iso9660", "erofs", "cramfs", "romfs", "ud
 /// Filesystems with an anonymous device number that are on block devices of this node.
 const ANONYMOUS: &[&str] = &["btrfs", "bcachefs", "zfs", "ubifs"];
 
+/// Who mounted it decides before what it calls itself: type and source of a user's mount are texts
+/// of that user.
 pub(crate) fn fs_kind(mount: &Mount) -> FsKind {
-    let fs_type = mount.fs_type.as_str();
-    if REMOTE.contains(&fs_type)
-        || fs_type
-            .strip_prefix("fuse.")
-            .is_some_and(|name| REMOTE_FUSE.contains(&name))
-    {
+    if user_of(mount).is_some() {
+        return FsKind::Transient;
+    }
+    if has_remote_type(mount) {
         return FsKind::Remote;
     }
+    let fs_type = mount.fs_type.as_str();
     if ANONYMOUS.contains(&fs_type) {
         return FsKind::Local;
     }
@@ -85,6 +86,13 @@ pub(crate) fn fs_kind(mount: &Mount) -> FsKind {
     }
 }
 
+/// By its type alone, whoever mounted it.
+pub(crate) fn has_remote_type(mount: &Mount) -> bool {
+    let fs_type = mount.fs_type.as_str();
+    let fuse = fs_type.strip_prefix("fuse.");
+    REMOTE.contains(&fs_type) || fuse.is_some_and(|name| REMOTE_FUSE.contains(&name))
+}
+
 pub(crate) fn is_remote_view(mount: &Mount) -> bool {
     REMOTE_VIEWS.contains(&mount.fs_type.as_str())
 }
@@ -93,16 +101,25 @@ pub(crate) fn is_fuse(mount: &Mount) -> bool {
     mount.fs_type == "fuse" || mount.fs_type.starts_with("fuse.")
 }
 
-/// A FUSE filesystem of root whose source is a device (fuse2fs, ntfs-3g without fuseblk). Users
-/// choose type and source of theirs freely; the kernel shows who mounted it (fuse_show_options(),
-/// fs/fuse/inode.c).
+/// The user, other than root, who mounted this FUSE filesystem (`fuseblk` too). The kernel shows it
+/// behind all other options (fuse_show_options(), fs/fuse/inode.c).
+pub(crate) fn user_of(mount: &Mount) -> Option<u32> {
+    if !is_fuse(mount) && !mount.fs_type.starts_with("fuseblk") {
+        return None;
+    }
+    fuse_owner(mount).filter(|uid| *uid != 0)
+}
+
+fn fuse_owner(mount: &Mount) -> Option<u32> {
+    let mut options = mount.super_options.iter().rev();
+    options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
+}
+
+/// A FUSE filesystem of root whose source is a device (fuse2fs, ntfs-3g without fuseblk).
 fn serves_device(mount: &Mount) -> bool {
     let below_dev = mount.source.strip_prefix(&HostPath::from("/dev"));
     below_dev.is_some_and(|name| !name.is_empty() && name != b"fuse")
-        && mount
-            .super_options
-            .iter()
-            .any(|option| option == "user_id=0")
+        && fuse_owner(mount) == Some(0)
 }
 
 /// Matches a shell-like pattern: `*` any bytes (also `/` and none), `?` one byte. Backtracks only
@@ -323,6 +340,29 @@ mod tests {
         assert_eq!(fuse("/dev/sdb1", "user_id=1000"), FsKind::Transient);
         assert_eq!(fuse("/dev/fuse", "user_id=0"), FsKind::Transient);
         assert_eq!(fuse("sshfs", "user_id=0"), FsKind::Transient);
+    }
+
+    #[test]
+    fn a_fuse_filesystem_of_a_user_is_no_volume_whatever_it_calls_itself() {
+        let of_user = |fs_type: &str, dev: &str, uid: u32| {
+            let mut mount = mount(1, 0, dev, "/", "/x", fs_type, "/dev/sdb1");
+            let owner = format!("user_id={uid}");
+            mount.super_options = vec!["rw".into(), owner, "allow_other".into()].into();
+            (fs_kind(&mount), user_of(&mount))
+        };
+        let types = REMOTE_FUSE.iter().map(|name| format!("fuse.{name}"));
+        for fs_type in types.chain(["fuse".into(), "fuse.ext4".into(), "fuse.zfs".into()]) {
+            let found = of_user(&fs_type, "0:42", 4001);
+            assert_eq!(found, (FsKind::Transient, Some(4001)), "{fs_type}");
+        }
+        for fs_type in ["fuseblk", "fuseblk.ntfs-3g"] {
+            let found = of_user(fs_type, "8:17", 4001);
+            assert_eq!(found, (FsKind::Transient, Some(4001)), "{fs_type}");
+            assert_eq!(of_user(fs_type, "8:17", 0), (FsKind::Local, None));
+        }
+        assert_eq!(of_user("fuse.s3fs", "0:42", 0), (FsKind::Remote, None));
+        // Only FUSE shows who mounted it.
+        assert_eq!(of_user("ext4", "8:17", 4001), (FsKind::Local, None));
     }
 
     #[test]

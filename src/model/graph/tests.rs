@@ -145,6 +145,24 @@ fn a_fuse_filesystem_is_a_volume_where_the_configuration_admits_it() {
 }
 
 #[test]
+fn a_users_fuse_mount_is_a_volume_only_where_the_configuration_admits_it() {
+    let mut world = TestHost::default()
+        .user_mounted(4001, "0:40", "/home/u/far", "fuse.s3fs")
+        .user_mounted(0, "0:41", "/far", "fuse.s3fs");
+    let ids = |world: &TestHost| -> Vec<String> {
+        let volumes = world.volumes();
+        volumes.iter().map(|it| it.id.to_string()).collect()
+    };
+    assert_eq!(ids(&world), ["mnt:/far"]);
+    let excluded = excluded_mounts(&world.mounts.mounts, &world.settings);
+    let of_user = ("fuse.s3fs".to_owned(), Exclusion::User(4001));
+    assert_eq!(excluded, [("/home/u/far".into(), of_user)].into());
+    world.settings.admit_mounts = vec!["/home/u/far".into()];
+    assert_eq!(ids(&world), ["mnt:/far", "mnt:/home/u/far"]);
+    assert!(world.volumes().iter().all(|volume| volume.remote));
+}
+
+#[test]
 fn a_network_filesystem_is_remote_and_has_no_device() {
     let world = TestHost::default()
         .mounted("0:50", "/", "/home", "nfs4", "server:/home")
