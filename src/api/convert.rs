@@ -23,7 +23,9 @@ use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
 use crate::model::kernel_log::event::Line;
 use crate::model::label;
 use crate::model::node_failure::{self, NodeFailure, NodeFailures};
-use crate::model::snapshot::{Drive, Presence, Snapshot, StoreStatus, Volume, VolumeUsage};
+use crate::model::snapshot::{
+    Drive, Presence, Snapshot, StoreStatus, UserMounts, Volume, VolumeUsage,
+};
 use crate::model::source_update::{Source, SourceStatus};
 use crate::model::volume::{
     CsiStatus, ExpectedMount, MountRole, OperationalStatus, PodUse, UsageStatus, VolumeMount,
@@ -90,6 +92,20 @@ pub(crate) fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
             .map(|cordon| pool_cordon(&cordon))
             .collect(),
         node_failures: Some(node_failures(node_failure::assess(snapshot))),
+        user_mounts: snapshot
+            .node_context
+            .user_mounts
+            .iter()
+            .map(user_mounts)
+            .collect(),
+    }
+}
+
+fn user_mounts((uid, mounts): (&u32, &UserMounts)) -> wire::UserMounts {
+    wire::UserMounts {
+        uid: *uid,
+        listed: count(mounts.listed),
+        not_listed: count(mounts.not_listed),
     }
 }
 

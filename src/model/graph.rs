@@ -24,6 +24,7 @@ use crate::model::mount::{Mount, MountTable};
 use crate::model::path::HostPath;
 use crate::model::policy::{Exclusion, VolumeSettings};
 use crate::model::provision::{BackingKind, ProvisionState};
+use crate::model::snapshot::UserMounts;
 use crate::model::volume::{MountRole, PodUse, Stack, VolumeFacts, VolumeMount};
 
 /// The observations, each with its last good value.
@@ -136,23 +137,48 @@ fn exclusion(mount: &Mount, settings: &VolumeSettings) -> Option<Exclusion> {
 }
 
 /// The mounts that could be volumes by configuration: FUSE filesystems, and what is ignored by it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ExcludedMounts {
+    /// Type and reason.
+    pub listed: BTreeMap<HostPath, (String, Exclusion)>,
+    /// Those of users, by uid.
+    pub of_users: BTreeMap<u32, UserMounts>,
+}
+
 /// Pseudo filesystems are not listed, and with thousands of mounts not looked into.
-pub(crate) fn excluded_mounts(
-    table: &[Mount],
-    settings: &VolumeSettings,
-) -> BTreeMap<HostPath, (String, Exclusion)> {
-    let excluded = table.iter().filter_map(|mount| {
-        let why = match mounts::is_fuse(mount) {
+pub(crate) fn excluded_mounts(table: &[Mount], settings: &VolumeSettings) -> ExcludedMounts {
+    let mut found = ExcludedMounts::default();
+    let mut of_host = 0;
+    for mount in table {
+        let user = mounts::user_of(mount);
+        let why = match user.is_some() || mounts::is_fuse(mount) {
             true => exclusion(mount, settings),
             false => ignored(mount, settings),
         };
-        Some((mount.mount_point.clone(), (mount.fs_type.clone(), why?)))
-    });
-    excluded.take(MAX_EXCLUDED_MOUNTS).collect()
+        let Some(why) = why else { continue };
+        let (listed, limit) = match user {
+            Some(uid) => {
+                let of_user = found.of_users.entry(uid).or_default();
+                if of_user.listed == MAX_MOUNTS_OF_A_USER {
+                    of_user.not_listed += 1;
+                }
+                (&mut of_user.listed, MAX_MOUNTS_OF_A_USER)
+            }
+            None => (&mut of_host, MAX_EXCLUDED_MOUNTS),
+        };
+        if *listed < limit {
+            *listed += 1;
+            let what = (mount.fs_type.clone(), why);
+            found.listed.insert(mount.mount_point.clone(), what);
+        }
+    }
+    found
 }
 
-/// Users can mount any number of FUSE filesystems.
+/// Of root. Those of users do not count: they would hide root's.
 const MAX_EXCLUDED_MOUNTS: usize = 1000;
+/// A user can mount any number of FUSE filesystems.
+const MAX_MOUNTS_OF_A_USER: usize = 64;
 
 struct VolumeBuilder<'a> {
     table: &'a MountTree<'a>,

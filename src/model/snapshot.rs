@@ -70,8 +70,18 @@ pub struct NodeContext {
     pub system_directories: Vec<SystemDirectory>,
     /// Mounts that are no volumes, and could be by configuration: type and reason.
     pub excluded_mounts: BTreeMap<HostPath, (String, Exclusion)>,
+    /// How many of them each user has mounted, by uid.
+    pub user_mounts: BTreeMap<u32, UserMounts>,
     /// Every mount that a path lookup reaches, by its mount point.
     pub mount_points: BTreeMap<HostPath, MountPoint>,
+}
+
+/// FUSE filesystems that one user has mounted and that are no volumes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserMounts {
+    pub listed: usize,
+    /// Over the limit of one user.
+    pub not_listed: usize,
 }
 
 /// What is mounted at a path.

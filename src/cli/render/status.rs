@@ -375,6 +375,16 @@ pub(crate) fn gaps(node: &wire::Node, screen: &Screen) -> Vec<Gap> {
             ),
         ));
     }
+    let over_limit = node.user_mounts.iter().filter(|user| user.not_listed > 0);
+    lines.extend(over_limit.take(MAX_SHOWN).map(|user| {
+        let text = format!(
+            "uid {} has mounted {} FUSE filesystems: none is judged, {} are not listed",
+            user.uid,
+            user.listed + user.not_listed,
+            user.not_listed
+        );
+        ("mounts of a user: ".to_owned(), Tone::Plain, text)
+    }));
     if node.store != "ok" {
         lines.push((
             "store: ".to_owned(),

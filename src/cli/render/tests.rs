@@ -163,6 +163,13 @@ fn status_lists_problems_and_monitoring_gaps() {
     let mut node = node(wire::Health::Bad);
     node.store = "/var/lib/diskvitals/state.db: read-only file system".into();
     node.stuck_probes = 1;
+    node.user_mounts = [(1000, 0), (4001, 136)]
+        .map(|(uid, not_listed)| wire::UserMounts {
+            uid,
+            listed: 64,
+            not_listed,
+        })
+        .to_vec();
     node.sources = vec![
         wire::SourceState {
             name: "udev".into(),
@@ -226,6 +233,8 @@ fn status_lists_problems_and_monitoring_gaps() {
       limited: not root: raw devices cannot be read
       stuck: 1 probe has not returned: other programs that use those mounts or
       devices hang as well
+      mounts of a user: uid 4001 has mounted 200 FUSE filesystems: none is judged,
+      136 are not listed
       store: /var/lib/diskvitals/state.db: read-only file system: history and
       acknowledgements are in memory only
     "#);

@@ -359,13 +359,15 @@ fn node_context(
         };
         (mount.mount_point.clone(), what)
     };
+    let excluded = graph::excluded_mounts(&seen.mounts.mounts, settings);
     NodeContext {
         configured_kubelet_root: settings.kubelet_root.clone(),
         kubelet_root: graph::kubelet_root(seen.kubelet, settings).clone(),
         driver: seen.provision.map(|provision| provision.driver.clone()),
         pool: pool.stacks,
         system_directories: Vec::new(),
-        excluded_mounts: graph::excluded_mounts(&seen.mounts.mounts, settings),
+        excluded_mounts: excluded.listed,
+        user_mounts: excluded.of_users,
         mount_points: table.visible().map(mount_point).collect(),
     }
 }

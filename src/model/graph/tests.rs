@@ -5,6 +5,7 @@ use crate::model::graph::excluded_mounts;
 use crate::model::ids::DriveId;
 use crate::model::observation::Observation;
 use crate::model::policy::Exclusion;
+use crate::model::snapshot::UserMounts;
 use crate::model::volume::{Impact, MountRole, Stack};
 
 const K: &str = "/var/lib/kubelet";
@@ -107,6 +108,7 @@ fn a_fuse_filesystem_is_a_volume_where_the_configuration_admits_it() {
     let excluded = |world: &TestHost| -> Vec<(String, Exclusion)> {
         let table = world.mounts.mounts.as_slice();
         excluded_mounts(table, &world.settings)
+            .listed
             .into_iter()
             .map(|(path, (_, why))| (path.to_string(), why))
             .collect()
@@ -156,10 +158,32 @@ fn a_users_fuse_mount_is_a_volume_only_where_the_configuration_admits_it() {
     assert_eq!(ids(&world), ["mnt:/far"]);
     let excluded = excluded_mounts(&world.mounts.mounts, &world.settings);
     let of_user = ("fuse.s3fs".to_owned(), Exclusion::User(4001));
-    assert_eq!(excluded, [("/home/u/far".into(), of_user)].into());
+    assert_eq!(excluded.listed, [("/home/u/far".into(), of_user)].into());
     world.settings.admit_mounts = vec!["/home/u/far".into()];
     assert_eq!(ids(&world), ["mnt:/far", "mnt:/home/u/far"]);
     assert!(world.volumes().iter().all(|volume| volume.remote));
+}
+
+#[test]
+fn mounts_of_one_user_are_limited_and_hide_no_other_mount() {
+    let mut world = TestHost::default();
+    for number in 0..1100 {
+        world = world.user_mounted(4001, "0:40", &format!("/home/u/{number}"), "fuse.s3fs");
+    }
+    let world = world
+        .user_mounted(4002, "0:41", "/home/v", "fuse.sshfs")
+        .mounted("0:42", "/", "/pool", "fuse.mergerfs", "a:b");
+    let excluded = excluded_mounts(&world.mounts.mounts, &world.settings);
+    let why = |path: &str| Some(excluded.listed.get(&path.into())?.1);
+    assert_eq!(why("/pool"), Some(Exclusion::Type));
+    assert_eq!(why("/home/v"), Some(Exclusion::User(4002)));
+    assert_eq!(why("/home/u/63"), Some(Exclusion::User(4001)));
+    assert_eq!(why("/home/u/64"), None);
+    let of = |listed, not_listed| UserMounts { listed, not_listed };
+    assert_eq!(
+        excluded.of_users,
+        [(4001, of(64, 1036)), (4002, of(1, 0))].into()
+    );
 }
 
 #[test]
