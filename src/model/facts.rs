@@ -227,6 +227,18 @@ pub struct KnownVolume {
     /// It was mounted anew at this time or later, although no reading of the mount table shows it.
     #[serde(default)]
     pub remounted_at: Option<Timestamp>,
+    /// No lookup ends in it: the mount of a user that hides it.
+    #[serde(skip)]
+    pub hidden_by: Option<HidingMount>,
+}
+
+/// A FUSE filesystem that a user has mounted over a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HidingMount {
+    /// The mount of the volume that it hides.
+    pub hidden: HostPath,
+    pub mount_point: HostPath,
+    pub uid: u32,
 }
 
 impl KnownVolume {

@@ -112,10 +112,16 @@ fn layer(facts: &Facts, name: &str) -> Option<String> {
 
 /// One mount that has answered is enough: all show one filesystem. Without one, a failure counts
 /// before a first probe that is outstanding. A mount that other mounts hide is not probed, nor are
-/// those of sleeping drives.
+/// those of sleeping drives. A user that hides a volume does not make it good.
 fn probes(facts: &Facts, known: &KnownVolume) -> Option<UnknownHealth> {
     if known.facts.block {
         return None;
+    }
+    if let Some(by) = &known.hidden_by {
+        return Some(UnknownHealth::failed(format!(
+            "{} cannot be probed: the user with uid {} has mounted a FUSE filesystem over it, at {}",
+            by.hidden, by.uid, by.mount_point
+        )));
     }
     let mut unknown: Option<UnknownHealth> = None;
     let mut awaited = None;

@@ -10,7 +10,7 @@ use crate::model::block::Layer;
 use crate::model::dev::DevNo;
 use crate::model::facts::drives::REMOVAL_WINDOW;
 use crate::model::facts::probes::ProbedMount;
-use crate::model::facts::{Facts, KnownVolume, MountAbsence, elapsed};
+use crate::model::facts::{Facts, HidingMount, KnownVolume, MountAbsence, elapsed};
 use crate::model::failure_domain;
 use crate::model::graph;
 use crate::model::graph::mounts::MountTree;
@@ -55,16 +55,20 @@ impl Facts {
         let mut surroundings = node_context(seen, settings, pool, &table);
         self.keep_lost_pool(&mut surroundings, is_group_partial);
         let system_mounts = system_mounts(&table, &surroundings.kubelet_root, settings);
-        let shown: Vec<BTreeMap<HostPath, VisibleMount>> = found
+        let shown: Vec<(BTreeMap<HostPath, VisibleMount>, Option<HidingMount>)> = found
             .iter()
-            .map(|volume| visible_mounts(volume, &table))
+            .map(|volume| {
+                let shown = visible_mounts(volume, &table);
+                let hidden_by = shown.is_empty().then(|| hiding_mount(volume, &table));
+                (shown, hidden_by.flatten())
+            })
             .collect();
         let mut before = std::mem::take(&mut self.volumes);
         // With the UUID of the filesystem that was mounted.
         let mut gone = Vec::new();
         let mut after: BTreeMap<VolumeId, KnownVolume> = BTreeMap::new();
         let mut targets: BTreeMap<HostPath, (ProbedMount, bool)> = BTreeMap::new();
-        for (mut facts, shown) in found.into_iter().zip(shown) {
+        for (mut facts, (shown, hidden_by)) in found.into_iter().zip(shown) {
             self.keep_id(&mut facts, &shown);
             let departed = self.recent_removals.volumes.remove(&facts.id);
             let known = before
@@ -81,7 +85,8 @@ impl Facts {
                 self.keep_lost_drives(&mut facts, known, &shown);
             }
             add_probed_mounts(&mut targets, &facts, shown);
-            let known = update_known(known, facts, now);
+            let mut known = update_known(known, facts, now);
+            known.hidden_by = hidden_by;
             after.insert(known.facts.id.clone(), known);
         }
         let mut left_at: BTreeMap<VolumeId, Timestamp> = BTreeMap::new();
@@ -111,6 +116,7 @@ impl Facts {
                 facts.missing_mounts.clear();
                 facts.device_gone = true;
                 known.absences.clear();
+                known.hidden_by = None;
                 after.insert(id, known);
             } else if !known.retained {
                 gone.push((id.clone(), known.facts.fs_uuid.clone()));
@@ -301,6 +307,18 @@ fn visible_mounts(volume: &VolumeFacts, table: &MountTree) -> BTreeMap<HostPath,
     volume.mounts.iter().filter_map(of).collect()
 }
 
+/// Of a volume none of whose mounts a lookup reaches.
+fn hiding_mount(volume: &VolumeFacts, table: &MountTree) -> Option<HidingMount> {
+    volume.mounts.iter().find_map(|mount| {
+        let (above, uid) = table.user_mount_above(&mount.path)?;
+        Some(HidingMount {
+            hidden: mount.path.clone(),
+            mount_point: above.mount_point.clone(),
+            uid,
+        })
+    })
+}
+
 /// Two filesystems stacked on one path may look alike; the one with the source of the visible mount
 /// is probed.
 fn add_probed_mounts(
@@ -417,6 +435,7 @@ fn update_known(known: Option<KnownVolume>, mut facts: VolumeFacts, now: Timesta
             absences: BTreeMap::new(),
             mounted_since: BTreeMap::new(),
             remounted_at: None,
+            hidden_by: None,
             facts: facts.clone(),
         },
     };

@@ -77,7 +77,7 @@ impl VolumeBuilder<'_> {
 
         let mut shown: Vec<&Mount> = Vec::new();
         for (expected, must) in expected {
-            match self.table.visible_at(&expected.path) {
+            match self.table.recorded_at(&expected.path) {
                 Some(mount) => {
                     let (role, pod_uid) = (expected.role, expected.pod_uid);
                     facts.mounts.push(volume_mount(mount, role, pod_uid));

@@ -194,6 +194,22 @@ impl<'a> MountTree<'a> {
             .map(|at| &self.mounts[*at])
     }
 
+    /// The mount that a record of root means by this mount point: the one that a mount of a user
+    /// hides, otherwise that which a lookup ends in.
+    pub(crate) fn recorded_at(&self, path: &HostPath) -> Option<&'a Mount> {
+        let hidden = self.user_mount_above(path).and_then(|_| {
+            let mut mounts = self.mounts.iter().rev();
+            mounts.find(|mount| mount.mount_point == *path && user_of(mount).is_none())
+        });
+        hidden.or_else(|| self.visible_at(path))
+    }
+
+    /// The mount of a user, with its uid, in which a lookup of this path ends.
+    pub(crate) fn user_mount_above(&self, path: &HostPath) -> Option<(&'a Mount, u32)> {
+        let mount = self.containing(path)?;
+        Some((mount, user_of(mount)?))
+    }
+
     pub(crate) fn is_visible(&self, mount: &Mount) -> bool {
         self.by_path
             .get(mount.mount_point.as_bytes())
@@ -318,6 +334,36 @@ mod tests {
         let table = MountTree::new(&mounts);
         assert!(table.visible_at(&"/a/b".into()).is_none());
         assert!(table.visible_at(&"/a".into()).is_some());
+    }
+
+    #[test]
+    fn a_record_means_the_mount_that_a_users_mount_hides() {
+        let of_user = |id: u32, parent: u32, path: &str| {
+            let mut mount = mount(id, parent, "0:40", "/", path, "fuse.s3fs", "x");
+            mount.super_options = vec!["rw".into(), "user_id=4001".into()].into();
+            mount
+        };
+        let mounts = [
+            mount(1, 0, "8:1", "/", "/", "ext4", "/dev/sda1"),
+            mount(2, 1, "8:17", "/", "/u/disk", "ext4", "/dev/sdb1"),
+            mount(3, 1, "8:33", "/", "/v", "ext4", "/dev/sdc1"),
+            of_user(4, 1, "/u"),
+            of_user(5, 3, "/v"),
+            of_user(6, 1, "/w"),
+        ];
+        let table = MountTree::new(&mounts);
+        let recorded = |path: &str| table.recorded_at(&path.into()).map(|mount| mount.id);
+        assert_eq!(recorded("/u/disk"), Some(2));
+        assert_eq!(recorded("/v"), Some(3));
+        assert_eq!(recorded("/w"), Some(6), "it hides nothing");
+        assert_eq!(recorded("/u/none"), None);
+        let above = |path: &str| {
+            let (mount, uid) = table.user_mount_above(&path.into())?;
+            Some((mount.id, uid))
+        };
+        assert_eq!(above("/u/disk"), Some((4, 4001)));
+        assert_eq!(above("/v"), Some((5, 4001)));
+        assert_eq!(above("/x"), None);
     }
 
     #[test]

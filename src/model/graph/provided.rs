@@ -79,7 +79,7 @@ impl VolumeBuilder<'_> {
     ) -> Option<&Mount> {
         let path = &attachment.path;
         let pod_uid = self.pod_and_volume_name(attachment).map(|(uid, _)| uid);
-        let Some(mount) = self.table.visible_at(path) else {
+        let Some(mount) = self.table.recorded_at(path) else {
             let known = facts
                 .missing_mounts
                 .iter()

@@ -110,6 +110,7 @@ fn volume() -> KnownVolume {
         absences: Default::default(),
         mounted_since: Default::default(),
         remounted_at: None,
+        hidden_by: None,
     }
 }
 

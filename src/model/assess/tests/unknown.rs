@@ -69,6 +69,42 @@ fn a_probe_that_is_refused_leaves_health_unknown_only_when_nothing_answers() {
 }
 
 #[test]
+fn a_volume_hidden_by_a_mount_of_a_user_is_unknown_and_one_hidden_by_root_is_not() {
+    let subject = Subject::Volume(volume("fs:u"));
+    for (uid, above) in [(4001, "/"), (4001, "/data"), (0, "/data")] {
+        let mut world = plain();
+        world.probe("/data", healthy_probe(usage(100 * GIB, 50 * GIB)), 10);
+        assert_eq!(unknown_at(11, &world.facts, &subject), None);
+        let mut world = world.user_mounted(uid, "0:40", above, "fuse.x");
+        world.read_mounts(20);
+        let why = unknown_at(21, &world.facts, &subject).map(|unknown| unknown.why);
+        let expected = format!(
+            "/data cannot be probed: the user with uid 4001 has mounted a FUSE filesystem over it, at {above}"
+        );
+        assert_eq!(why, (uid != 0).then_some(expected), "uid {uid} at {above}");
+    }
+}
+
+#[test]
+fn a_volume_of_a_driver_that_a_mount_of_a_user_hides_is_unknown_and_not_unmounted() {
+    const TARGET: &str = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mount";
+    let subject = Subject::Volume(volume("csi:d/h"));
+    for above in ["/var/lib/kubelet/pods/u1", TARGET] {
+        let mut world = plain()
+            .disk("sdb", "8:16", "B")
+            .mounted("8:16", "/", TARGET, "ext4", "/dev/sdb")
+            .csi("d", "h", None, &[("u1", TARGET)])
+            .user_mounted(4001, "0:40", above, "fuse.s3fs");
+        world.read_all(1);
+        assert_eq!(world.raised(600), [""; 0]);
+        let unknown = unknown_at(600, &world.facts, &subject).unwrap();
+        assert!(unknown.why.contains("uid 4001"), "{}", unknown.why);
+        let volume = &world.facts.volumes[&volume("csi:d/h")].facts;
+        assert_eq!(volume.drive_ids, [DriveId::new("B")]);
+    }
+}
+
+#[test]
 fn an_unmounted_volume_clears_its_findings() {
     let mut world = plain();
     world.probe("/data", failing_probe(5), 5);
