@@ -98,11 +98,14 @@ struct Switch {
     faults_changed: Condvar,
     /// Requests that a fault has left unanswered so far.
     held: AtomicUsize,
+    /// All requests so far, answered or not.
+    received: AtomicUsize,
 }
 
 impl Switch {
     /// Waits while it hangs. Err: answer with an error.
     fn pass(&self) -> Result<(), Errno> {
+        self.received.fetch_add(1, Ordering::Relaxed);
         let mode = self
             .changed
             .wait_while(self.mode.lock().expect("the mode"), |mode| {
@@ -172,6 +175,16 @@ impl FuseServer {
 
     /// The same with this source in the mount table.
     pub fn mount_from(source: &str, at: &Path, backing: &Path) -> FuseServer {
+        FuseServer::mount_typed(source, "dvhw", 0, at, backing)
+    }
+
+    /// As fusermount3 does for a user who may use allow_other: it is root by its setuid bit, and
+    /// gives the kernel the uid of its caller. The user chooses the subtype.
+    pub fn mount_as(uid: u32, subtype: &str, at: &Path, backing: &Path) -> FuseServer {
+        FuseServer::mount_typed("dvhw", subtype, uid, at, backing)
+    }
+
+    fn mount_typed(source: &str, subtype: &str, uid: u32, at: &Path, backing: &Path) -> FuseServer {
         std::fs::create_dir_all(at).expect("the mount point");
         let content = File::options()
             .read(true)
@@ -185,13 +198,13 @@ impl FuseServer {
             .open("/dev/fuse")
             .expect("/dev/fuse");
         let options = format!(
-            "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
+            "fd={},rootmode=40000,user_id={uid},group_id={uid},allow_other",
             device.as_raw_fd()
         );
         mount(
             Some(source),
             at,
-            Some("fuse.dvhw"),
+            Some(format!("fuse.{subtype}").as_str()),
             MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
             Some(options.as_str()),
         )
@@ -202,6 +215,7 @@ impl FuseServer {
             faults: Mutex::default(),
             faults_changed: Condvar::new(),
             held: AtomicUsize::new(0),
+            received: AtomicUsize::new(0),
         });
         let filesystem = OneFile {
             content,
@@ -236,6 +250,11 @@ impl FuseServer {
     /// How many requests `Effect::Hang` has left unanswered, now or before.
     pub fn held(&self) -> usize {
         self.switch.held.load(Ordering::Relaxed)
+    }
+
+    /// How many requests the server has received, answered or not.
+    pub fn received(&self) -> usize {
+        self.switch.received.load(Ordering::Relaxed)
     }
 
     /// The server is gone, the mount stays: every access fails with ENOTCONN from now on. The mount
