@@ -60,6 +60,8 @@ use crate::state::handle::Handle;
 pub use crate::api::node_facts::NodeFacts;
 pub use crate::api::server::caller::AgentCallers;
 pub use crate::api::server::clean_orders::OrderSettings;
+#[cfg(feature = "daemon")]
+pub(crate) use crate::api::server::listen::bind_beside;
 pub use crate::api::server::listen::{SocketAccess, bind};
 
 const HEADER_BYTES: u32 = 2 << 10;

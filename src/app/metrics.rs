@@ -44,7 +44,7 @@ pub(crate) async fn bind(
             MetricsListener::Tcp(Incoming::new(socket, bound.to_string()))
         }
         Address::Unix(path) => {
-            let listener = server::bind(path, SocketAccess::Group).await?;
+            let listener = server::bind_beside(&options.socket, path, SocketAccess::Group).await?;
             tracing::info!(socket = %path.display(), "metrics are served");
             MetricsListener::Unix(listener)
         }

@@ -108,7 +108,8 @@ pub(crate) async fn run(
 
     let lock = lock_state(&options.state_dir).await?;
     let main_socket = server::bind(&options.socket, SocketAccess::Group).await?;
-    let agent_socket = server::bind(&options.agent_socket, SocketAccess::Anyone).await?;
+    let agent_socket =
+        server::bind_beside(&options.socket, &options.agent_socket, SocketAccess::Anyone).await?;
     let scrapes = metrics::bind(&options, &config).await?;
     let mut signals = Signals::new().map_err(RunError::Signal)?;
 

@@ -13,7 +13,7 @@ use tonic::service::Routes;
 
 use crate::csi::authority::AuthorityRewriter;
 use crate::grpc::NameUnimplemented;
-use crate::host::listen::{ListenError, Listener, SocketGuard, SocketOptions};
+use crate::host::listen::{self, ListenError, Listener, SocketGuard, SocketOptions};
 
 /// A socket's mode for owner and group: the kubelet and the sidecars are root or share the pod's
 /// group.
@@ -46,7 +46,7 @@ pub(crate) async fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError
         create_directory: false,
         probe: None,
     };
-    Listener::bind(path, options).await
+    Listener::bind(path, &listen::lock_directory(path), options).await
 }
 
 /// The connections of a socket, each with a valid `:authority`. The socket is removed when the

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::config::listen::Address;
 use crate::fleet::metrics::{State, render};
-use crate::host::listen::{Incoming, Listener, SocketOptions};
+use crate::host::listen::{Incoming, Listener, SocketOptions, lock_directory};
 use crate::metrics::serve::{Limits, PATH, PLAIN, plain_response, response_with_type, serve_with};
 
 /// The owner's loop runs every few seconds.
@@ -67,7 +67,7 @@ pub(crate) async fn bind(address: Option<&Address>) -> Result<Bound, ListenError
                 create_directory: false,
                 probe: None,
             };
-            let listener = Listener::bind(path, options).await;
+            let listener = Listener::bind(path, &lock_directory(path), options).await;
             listener
                 .map(Bound::Unix)
                 .map_err(|source| ListenError::Unix {

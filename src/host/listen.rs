@@ -3,6 +3,10 @@
 //! In: a path, and who may connect. Out: connections, and a listening socket whose file is removed
 //! when the socket is dropped. The socket of a live process is never replaced; a socket that a dead
 //! process left never prevents a start. Rules in unix(7).
+//!
+//! Two processes that start at once would both find a dead process's socket and both replace it: one
+//! of them would then serve nobody. A lock puts them in order. It is in a directory of its own, because
+//! other users, and pods that mount the socket's directory, could hold a lock on that forever.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -13,18 +17,20 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_stream::Stream;
+
+use crate::host::lock_file::{LockFile, LockFileError, LockHolder};
 
 /// sun_path has 108 bytes, including the terminating zero (unix(7)).
 const MAX_PATH: usize = 107;
 /// A live process answers from memory: ample even on a loaded machine.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The wait for another process that binds a socket in the same directory.
+/// The wait for another process that binds a socket under the same lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The only file in a directory of locks.
+const LOCK_NAME: &str = "bind";
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 /// Pause after accept(2) failed for lack of descriptors or memory: an immediate retry would fail
 /// too.
@@ -55,8 +61,17 @@ pub enum ListenError {
     InUse(PathBuf),
     #[error("{} exists and is no socket: remove it, or give another path", .0.display())]
     NotASocket(PathBuf),
-    #[error("another process has been creating a socket in {} for {} s", .0.display(), LOCK_TIMEOUT.as_secs())]
-    Busy(PathBuf),
+    #[error(
+        "{holder} has been creating a socket for {} s, and has the lock in {}: end it if it hangs, then start again",
+        LOCK_TIMEOUT.as_secs(),
+        directory.display()
+    )]
+    Busy {
+        directory: PathBuf,
+        holder: LockHolder,
+    },
+    #[error("taking the lock for creating sockets")]
+    Lock(#[source] LockFileError),
     #[error("{operation} {}", path.display())]
     Io {
         operation: &'static str,
@@ -123,10 +138,28 @@ pub struct Listener {
     guard: SocketGuard,
 }
 
+/// The lock of the processes that create sockets beside `socket`, of one user: a change of the user
+/// is no reason to refuse a start. The kubelet's plugin watcher ignores names with a leading dot.
+pub(crate) fn lock_directory(socket: &Path) -> PathBuf {
+    parent(socket).join(format!(".diskvitals.lock-{}", nix::unistd::geteuid()))
+}
+
+fn parent(socket: &Path) -> &Path {
+    socket
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
 impl Listener {
     /// Must be called within a tokio runtime. The socket is created under a temporary name and then
-    /// renamed, so that a client finds the old one or the new one.
-    pub(crate) async fn bind(path: &Path, options: SocketOptions) -> Result<Listener, ListenError> {
+    /// renamed, so that a client finds the old one or the new one. `locks`: the `lock_directory` of
+    /// a socket whose directory no pod of others mounts; created if it is missing.
+    pub(crate) async fn bind(
+        path: &Path,
+        locks: &Path,
+        options: SocketOptions,
+    ) -> Result<Listener, ListenError> {
         let length = path.as_os_str().as_bytes().len();
         if length > MAX_PATH {
             return Err(ListenError::TooLong {
@@ -137,18 +170,17 @@ impl Listener {
         if path.file_name().is_none() {
             return Err(ListenError::NotAFile(path.to_owned()));
         }
-        let directory = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+        let directory = parent(path);
         if options.create_directory {
             create_directory(directory)?;
         }
+        let open_directory = std::fs::File::open(directory)
+            .map_err(io_error("opening the socket's directory", directory))?;
         // Held until the socket is renamed: two processes that start at once probe one after the
         // other.
-        let lock = lock(directory).await?;
+        let _lock = lock(locks).await?;
         check_replaceable(path, options.probe).await?;
-        bind_temporary(path, directory, &lock, options)
+        bind_temporary(path, directory, &open_directory, options)
     }
 
     pub(crate) fn file(&self) -> &SocketFile {
@@ -174,20 +206,19 @@ fn create_directory(directory: &Path) -> Result<(), ListenError> {
     }
 }
 
-async fn lock(directory: &Path) -> Result<Flock<std::fs::File>, ListenError> {
-    let mut file = std::fs::File::open(directory)
-        .map_err(io_error("opening the socket's directory", directory))?;
+async fn lock(directory: &Path) -> Result<LockFile, ListenError> {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        match LockFile::acquire_in_private(directory, LOCK_NAME) {
             Ok(lock) => return Ok(lock),
-            Err((_, Errno::EWOULDBLOCK)) if Instant::now() > deadline => {
-                return Err(ListenError::Busy(directory.to_owned()));
+            Err(LockFileError::Held { .. }) if Instant::now() < deadline => {}
+            Err(LockFileError::Held { holder, .. }) => {
+                return Err(ListenError::Busy {
+                    directory: directory.to_owned(),
+                    holder,
+                });
             }
-            Err((unlocked, Errno::EWOULDBLOCK)) => file = unlocked,
-            Err((_, errno)) => {
-                return Err(io_error("locking the socket's directory", directory)(errno));
-            }
+            Err(error) => return Err(ListenError::Lock(error)),
         }
         sleep(LOCK_INTERVAL).await;
     }
@@ -365,5 +396,43 @@ impl<L: Accept> Stream for Incoming<L> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.poll_accept(cx).map(|connection| Some(Ok(connection)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::fcntl::{Flock, FlockArg};
+
+    use super::*;
+
+    const OPTIONS: SocketOptions = SocketOptions {
+        mode: 0o600,
+        group: None,
+        create_directory: false,
+        probe: None,
+    };
+
+    #[tokio::test]
+    async fn a_lock_on_the_sockets_directory_prevents_no_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || std::fs::File::open(dir.path()).unwrap();
+        let _held = Flock::lock(open(), FlockArg::LockExclusiveNonblock).unwrap();
+        Flock::lock(open(), FlockArg::LockExclusiveNonblock).expect_err("the directory is locked");
+        let path = dir.path().join("s");
+        let bound = Listener::bind(&path, &lock_directory(&path), OPTIONS).await;
+        assert!(bound.unwrap().file().is_ours());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_keeps_the_lock_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let locks = lock_directory(&dir.path().join("s"));
+        let held = lock(&locks).await.unwrap();
+        let error = lock(&locks).await.unwrap_err().to_string();
+        let holder = format!("process {} (", std::process::id());
+        assert!(error.starts_with(&holder), "{error}");
+        assert!(error.contains(&locks.display().to_string()), "{error}");
+        drop(held);
+        lock(&locks).await.unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::api::client;
-use crate::host::listen::{ListenError, Listener, SocketOptions};
+use crate::host::listen::{self, ListenError, Listener, SocketOptions};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketAccess {
@@ -15,6 +15,16 @@ pub enum SocketAccess {
 
 /// Must be called within a tokio runtime. Replaces the socket of a daemon that does not respond.
 pub async fn bind(path: &Path, access: SocketAccess) -> Result<Listener, ListenError> {
+    bind_beside(path, path, access).await
+}
+
+/// Another socket of the daemon that has the socket `main`, and the same lock: pods mount the
+/// directory of the agent's socket, and an interposer in one of them has uid 0 as well.
+pub(crate) async fn bind_beside(
+    main: &Path,
+    path: &Path,
+    access: SocketAccess,
+) -> Result<Listener, ListenError> {
     let (mode, group) = match access {
         SocketAccess::Group => (0o660, Some(client::SOCKET_GROUP)),
         SocketAccess::Anyone => (0o666, None),
@@ -25,5 +35,5 @@ pub async fn bind(path: &Path, access: SocketAccess) -> Result<Listener, ListenE
         create_directory: true,
         probe: Some(|stream| Box::pin(client::is_responding(stream))),
     };
-    Listener::bind(path, options).await
+    Listener::bind(path, &listen::lock_directory(main), options).await
 }
