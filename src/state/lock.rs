@@ -1,29 +1,33 @@
-//! One daemon per state directory: flock(2) on STATE-DIR/lock, with the holder's process id written
-//! into it.
+//! One daemon per state directory: a lock on the file STATE-DIR/lock, which only this uid can open.
+//!
+//! The lock is in the directory that it protects, not in /run: daemons with other sockets, in another
+//! container or with another path to the same directory must find it. A disk that hangs delays no
+//! start for it: the lock is taken on a separate thread, and history stays in memory until then.
 //!
 //! The kernel releases the lock when its holder ends, so no stale lock remains. A holder that was
 //! killed may wait for minutes on a dead disk. It is distinguished from a live holder, beside which
 //! a second daemon must not start.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::host::lock_file::{LockFile, LockFileError, LockHolder};
 use crate::host::process::{self, ProcessState};
 
+const LOCK_NAME: &str = "lock";
 /// A process that was killed takes some milliseconds to end.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Held until it is dropped.
 #[derive(Debug)]
 pub struct StateLock {
-    file: Flock<File>,
+    file: LockFile,
     path: PathBuf,
 }
 
@@ -40,26 +44,26 @@ impl StateLock {
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Refuse to start: another daemon uses this history.
-    #[error("{} is used by another diskvitalsd{}", dir.display(), pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
-    Held { dir: PathBuf, pid: Option<u32> },
+    #[error("{} is used by another diskvitalsd: {holder}", dir.display())]
+    Held { dir: PathBuf, holder: LockHolder },
     /// Keep history in memory and try again.
-    #[error("{} is still locked by process {pid}, which was killed and has not ended", dir.display())]
-    HolderDying { dir: PathBuf, pid: u32 },
+    #[error("{} is still locked by {holder}, which was killed and has not ended", dir.display())]
+    HolderDying { dir: PathBuf, holder: LockHolder },
     /// Either a child of the holder keeps the lock until its exec(2), or the holder is alive in
     /// another PID namespace.
-    #[error("{} is locked, and its holder, process {pid}, is not to be seen", dir.display())]
-    HolderGone { dir: PathBuf, pid: u32 },
+    #[error("{} is locked by {holder}, which is not visible from here", dir.display())]
+    HolderGone { dir: PathBuf, holder: LockHolder },
     #[error("creating {}", dir.display())]
     CreateDir {
         dir: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("locking {}", path.display())]
+    #[error("locking {}", dir.display())]
     Lock {
-        path: PathBuf,
+        dir: PathBuf,
         #[source]
-        source: io::Error,
+        source: LockFileError,
     },
     #[error("locking {}: no answer from its filesystem after {after:?}", dir.display())]
     Timeout { dir: PathBuf, after: Duration },
@@ -79,48 +83,23 @@ pub fn acquire(dir: &Path) -> Result<StateLock, LockError> {
         dir: dir.to_owned(),
         source,
     })?;
-    let path = dir.join("lock");
-    let failed = |source| LockError::Lock {
-        path: path.clone(),
-        source,
-    };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o640)
-        .open(&path)
-        .map_err(failed)?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(mut file) => {
-            // The id is for people and for `HolderDying`. The lock holds without it, for example on
-            // a full disk.
-            let _ = file
-                .set_len(0)
-                .and_then(|()| writeln!(file, "{}", std::process::id()));
-            Ok(StateLock { file, path })
-        }
-        Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
-            let mut text = String::new();
-            // If the file is unreadable, the holder's id is unknown.
-            let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
+    match LockFile::acquire_in(dir, LOCK_NAME) {
+        Ok(file) => Ok(StateLock {
+            file,
+            path: dir.join(LOCK_NAME),
+        }),
+        Err(LockFileError::Held { holder, .. }) => {
             let dir = dir.to_owned();
-            match text.trim().parse::<u32>() {
-                Ok(pid) if process::process_state(pid) == ProcessState::Dying => {
-                    Err(LockError::HolderDying { dir, pid })
-                }
-                Ok(pid) if process::process_state(pid) == ProcessState::Exited => {
-                    Err(LockError::HolderGone { dir, pid })
-                }
-                Ok(pid) => Err(LockError::Held {
-                    dir,
-                    pid: Some(pid),
-                }),
-                Err(_) => Err(LockError::Held { dir, pid: None }),
+            match holder.pid.map(process::process_state) {
+                Some(ProcessState::Dying) => Err(LockError::HolderDying { dir, holder }),
+                Some(ProcessState::Exited) => Err(LockError::HolderGone { dir, holder }),
+                Some(ProcessState::Alive) | None => Err(LockError::Held { dir, holder }),
             }
         }
-        Err((_, errno)) => Err(failed(errno.into())),
+        Err(source) => Err(LockError::Lock {
+            dir: dir.to_owned(),
+            source,
+        }),
     }
 }
 
@@ -144,10 +123,7 @@ pub(crate) async fn acquire_within(dir: &Path, limit: Duration) -> Result<StateL
             ended => ended,
         };
         return match ended {
-            Err(LockError::HolderGone { dir, pid }) => Err(LockError::Held {
-                dir,
-                pid: Some(pid),
-            }),
+            Err(LockError::HolderGone { dir, holder }) => Err(LockError::Held { dir, holder }),
             ended => ended,
         };
     }
@@ -194,7 +170,9 @@ mod tests {
             0o750
         );
         match acquire(&state) {
-            Err(LockError::Held { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
+            Err(LockError::Held { holder, .. }) => {
+                assert_eq!(holder.pid, Some(std::process::id()));
+            }
             other => panic!("{other:?}"),
         }
         drop(lock);
@@ -217,10 +195,7 @@ mod tests {
             assert!(
                 matches!(
                     wait,
-                    Err(LockError::Held {
-                        pid: Some(4_194_304),
-                        ..
-                    })
+                    Err(LockError::Held { ref holder, .. }) if holder.pid == Some(4_194_304)
                 ),
                 "{wait:?}"
             );
