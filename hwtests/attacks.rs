@@ -15,6 +15,8 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, sendto, socket,
@@ -23,6 +25,7 @@ use nix::sys::socket::{
 use diskvitals::api::wire::{Health, Volume};
 
 use crate::kernel_errors::{assert_no_finding, fail_until, on_a_server};
+use crate::support::daemon::Arguments;
 use crate::support::fuse::Fault;
 use crate::support::testbed::Claim;
 use crate::support::tools::{mount_device, run};
@@ -360,4 +363,75 @@ async fn sixty_hanging_volumes_of_one_pod_do_not_blind_the_node() {
     })
     .await;
     daemon.stop().await;
+}
+
+/// flock(2) on a directory needs only the right to read it: any user has it for the main socket's
+/// directory, and an interposer, whose uid is 0, for the agent socket's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the attack is an unprivileged program that keeps a lock"
+)]
+async fn a_lock_on_the_directory_of_a_socket_prevents_no_start() {
+    use std::os::unix::process::CommandExt;
+
+    let testbed = Testbed::new();
+    let arguments = Arguments {
+        agent_socket: testbed.path("run/csi/agent"),
+        ..Arguments::of(&testbed)
+    };
+    let main = testbed.path("run");
+    let agent = testbed.path("run/csi");
+    std::fs::create_dir(&agent).expect("a folder");
+    for (folder, mode) in [(testbed.path(""), 0o711), (agent.clone(), 0o755)] {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode)).expect("its mode");
+    }
+    let lock = |path: &Path| {
+        let file = std::fs::File::open(path).expect("the folder");
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)
+    };
+    let as_a_user = |words: &[&dyn AsRef<std::ffi::OsStr>]| {
+        let mut command = std::process::Command::new("/usr/bin/flock");
+        command.args(words).current_dir("/").uid(65532).gid(65532);
+        command
+    };
+
+    let mut user = as_a_user(&[&"--no-fork", &main, &"/usr/bin/sleep", &"120"])
+        .spawn()
+        .expect("flock starts");
+    let _interposer = lock(&agent).expect("nobody else has it");
+    eventually("the user has the lock", SOON, async || {
+        matches!(lock(&main), Err(Errno::EWOULDBLOCK)).then_some(())
+    })
+    .await;
+    let daemon = Daemon::start_with(&arguments).await;
+    for folder in [&main, &agent] {
+        assert!(
+            matches!(lock(folder), Err(Errno::EWOULDBLOCK)),
+            "{} was locked until the daemon ran",
+            folder.display()
+        );
+    }
+
+    // The locks that the daemon takes: no user may open them, and no pod sees them.
+    let locks = main.join(".diskvitals.lock-0/bind");
+    for path in [&locks, &arguments.state_dir.join("lock")] {
+        assert!(path.exists(), "{}", path.display());
+        let attempt = as_a_user(&[&"--nonblock", path, &"/usr/bin/true"])
+            .output()
+            .expect("flock starts");
+        let text = String::from_utf8_lossy(&attempt.stderr);
+        assert!(
+            !attempt.status.success() && text.contains("Permission denied"),
+            "{}: {text}",
+            path.display()
+        );
+    }
+    let names = std::fs::read_dir(&agent).expect("the folder");
+    let names: Vec<_> = names.map(|name| name.expect("read").file_name()).collect();
+    assert_eq!(names, ["agent"], "what a pod sees");
+
+    daemon.stop().await;
+    user.kill().expect("SIGKILL");
+    user.wait().expect("its status");
 }
