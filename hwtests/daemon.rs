@@ -133,7 +133,7 @@ async fn on_a_read_only_state_directory_history_is_in_memory() {
         "tmpfs",
         &arguments.state_dir,
         MsFlags::empty(),
-        "size=16m",
+        "size=16m,mode=0750",
     );
     remount(&arguments.state_dir, MsFlags::MS_RDONLY);
     let daemon = Daemon::start(&testbed).await;
