@@ -165,6 +165,7 @@ async fn a_btrfs_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
     // It is back, and the kernel does not use it before the next mount.
     let back = testbed.attach(&images[1]);
     btrfs(&[&"device", &"scan", &back.device]);
+    scanned(&testbed, &daemon, "first").await;
     lost("1 of 2 devices").await;
     umount(&mnt);
     lost("").await;
@@ -177,6 +178,8 @@ async fn a_btrfs_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
         (now().as_second() > returned).then_some(())
     })
     .await;
+    // The first one corrects what the member lacks.
+    btrfs(&[&"scrub", &"start", &"-B", &mnt]);
     btrfs(&[&"scrub", &"start", &"-B", &mnt]);
     lost("").await;
     // A replacement under the same mount leaves nothing behind.
@@ -199,6 +202,16 @@ async fn a_btrfs_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
     umount(&mnt);
     mount_device(&first.device, "btrfs", &mnt, "");
     write_and_sync(&mnt.join("g")).expect("written");
+    scanned(&testbed, &daemon, "second").await;
     lost("").await;
     daemon.stop().await;
+}
+
+/// The devices have been scanned since this was called: a new volume has its drive.
+async fn scanned(testbed: &Testbed, daemon: &Daemon, name: &str) {
+    let disk = testbed.ext4(&format!("{name}.img"), 64, &[]);
+    let mnt = testbed.path(format!("mnt/{name}"));
+    mount_device(&disk.device, "ext4", &mnt, "");
+    let id = format!("mnt:{}", mnt.display());
+    daemon.client.normal(&id).await;
 }

@@ -319,7 +319,7 @@ fn the_live_screen_of_two_dying_disks_has_their_figures_at_any_width() {
         let mut terminal = Terminal::start(
             &["--socket", socket, "status", "--watch"],
             columns,
-            if columns < 80 { 60 } else { 36 },
+            if columns < 80 { 66 } else { 36 },
         );
         // Rates need two readings.
         let frame = terminal.await_frame(|frame| frame.contains("0 B/s"));

@@ -49,7 +49,7 @@ fn of_volume(input: &VolumeInput, reason: Reason) -> Option<Verdict> {
     match view.btrfs(volume) {
         Some(Ok(loss)) if loss.reason == reason => loss
             .degradation
-            .raise("every member of the filesystem is present again, and a scrub has read each one that was away"),
+            .raise("every member of the filesystem is present again, and a scrub without an error has read each one that was away"),
         Some(Ok(_)) => of_arrays().or(Some(Verdict::Clear)),
         Some(Err(verdict)) => of_arrays().or(Some(verdict)),
         None => of_arrays().or_else(|| clear_without_layer(facts, volume)),

@@ -7,13 +7,14 @@
 //! filesystem, is none: both happen while it is mounted, and a return needs a new mount.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::model::block::{BtrfsFs, Inventory, ReturnedMember};
 use crate::model::counters::CounterHistory;
 use crate::model::facts::corruption::of_filesystem;
-use crate::model::facts::{Facts, KnownVolume};
+use crate::model::facts::{Facts, KnownVolume, elapsed};
 use crate::model::finding::Subject;
 
 /// The kind of note; its name is followed by the id of the member.
@@ -26,24 +27,33 @@ struct Away {
     until: Option<Timestamp>,
     /// `BtrfsFs::mount_mark` when it was last missing.
     mount: Option<String>,
+    /// The first of the scans that do not list it.
+    unlisted: Option<Timestamp>,
 }
+
+/// The kernel makes and removes the directories of the members one by one: a scan during a mount lists
+/// some of them.
+const LISTED_AFTER: Duration = Duration::from_secs(10);
 
 impl Away {
     fn from_note(note: &CounterHistory) -> Option<Away> {
         let text = |name: &str| note.details.get(name);
+        let time = |name: &str| text(name)?.parse().ok();
         Some(Away {
-            since: text("since")?.parse().ok()?,
-            until: text("until").and_then(|time| time.parse().ok()),
+            since: time("since")?,
+            until: time("until"),
             mount: text("mount").cloned(),
+            unlisted: time("unlisted"),
         })
     }
 
     fn to_note(&self, file: String) -> CounterHistory {
-        let until = self.until.as_ref().map(Timestamp::to_string);
+        let text = |time: &Option<Timestamp>| time.as_ref().map(Timestamp::to_string);
         let texts = [
             ("since", Some(self.since.to_string())),
-            ("until", until),
+            ("until", text(&self.until)),
             ("mount", self.mount.clone()),
+            ("unlisted", text(&self.unlisted)),
         ];
         let texts = texts.into_iter();
         let details = texts.filter_map(|(name, text)| Some((name.to_owned(), text?)));
@@ -74,7 +84,8 @@ impl Facts {
                 let key = (subject.clone(), format!("{AWAY}{id}"));
                 self.counters.put(key, away.to_note(file));
             }
-            let returned = after.iter().filter_map(|(id, away)| {
+            let listed = after.iter().filter(|(_, away)| away.unlisted.is_none());
+            let returned = listed.filter_map(|(id, away)| {
                 Some(ReturnedMember {
                     id: *id,
                     since: away.since,
@@ -112,19 +123,22 @@ impl Facts {
                     since: now,
                     until: None,
                     mount: None,
+                    unlisted: None,
                 });
                 (entry.until, entry.mount) = (None, fs.mount_mark.clone());
             }
         }
-        let scrub = known.and_then(|known| self.last_scrub(known, fs, "unrepaired"));
+        let scrub = known.and_then(|known| self.scrub_without_errors(known, fs));
         let is_same_mount = |it: &Away| it.mount.is_some() && it.mount == fs.mount_mark;
         let are_all_used = fs.missing_devices as usize == fs.missing_ids.len();
         away.retain(|id, it| {
+            if !fs.member_ids.contains(id) {
+                let unlisted = *it.unlisted.get_or_insert(now);
+                return fs.member_ids.is_empty() || elapsed(unlisted, now) < LISTED_AFTER;
+            }
+            it.unlisted = None;
             if fs.missing_ids.contains(id) {
                 return true;
-            }
-            if !fs.member_ids.contains(id) {
-                return false;
             }
             if it.until.is_none() && is_same_mount(it) {
                 // It is replaced, unless a device scan has only cleared its mark.
@@ -156,11 +170,11 @@ impl Facts {
     /// to the end and found no error. None while a member is missing.
     pub(crate) fn clean_scrub(&self, known: &KnownVolume) -> Option<Timestamp> {
         let device = known.facts.device.as_ref()?;
-        self.last_scrub(known, self.inventory()?.btrfs_of(device)?, "errors")
+        self.scrub_without_errors(known, self.inventory()?.btrfs_of(device)?)
     }
 
-    /// As `clean_scrub`, with a count of 0 of these errors.
-    fn last_scrub(&self, known: &KnownVolume, fs: &BtrfsFs, errors: &str) -> Option<Timestamp> {
+    /// A scrub that counts corrected errors proves nothing: a read-only one repairs none of them.
+    fn scrub_without_errors(&self, known: &KnownVolume, fs: &BtrfsFs) -> Option<Timestamp> {
         if fs.missing_devices > 0 {
             return None;
         }
@@ -175,7 +189,7 @@ impl Facts {
             };
             let is_clean = value("finished") == Some(1)
                 && value("canceled") == Some(0)
-                && value(errors) == Some(0);
+                && value("errors") == Some(0);
             Timestamp::from_second(value("started")?.try_into().ok()?)
                 .ok()
                 .filter(|_| is_clean)

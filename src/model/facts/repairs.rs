@@ -227,39 +227,40 @@ impl Facts {
         self.forget_classes(&subject, &over);
     }
 
-    fn range(&self, device: &str) -> Option<Range> {
+    fn range(&self, name: &str) -> Option<Range> {
         let mut range = Range::default();
-        self.add_pieces(device, 0, u64::MAX, &mut range)?;
+        let device = self.device(name)?;
+        let Layer::Dm { .. } = device.layer else {
+            self.add_piece(name, 0, u64::MAX, &mut range)?;
+            return Some(range);
+        };
+        let Some(LayerState::Linear { extents }) = self.layer_state(name) else {
+            return None;
+        };
+        for extent in extents {
+            let is_it = |below: &&String| self.device(below).is_some_and(|it| it.dev == extent.dev);
+            let below = device.underlying.iter().find(is_it)?;
+            let end = extent.offset.checked_add(extent.length)?;
+            self.add_piece(below, extent.offset, end, &mut range)?;
+        }
         Some(range)
     }
 
-    /// Adds the sectors from `start` to `end` of a device, by its own name and that of its drive.
-    fn add_pieces(&self, device: &str, start: u64, end: u64, range: &mut Range) -> Option<()> {
+    /// Adds the sectors from `start` to `end` of a partition or drive, by its own name and that of its
+    /// drive. None for a part of any other layer.
+    fn add_piece(&self, device: &str, start: u64, end: u64, range: &mut Range) -> Option<()> {
         let device = self.device(device)?;
         let end = end.min(device.size_bytes / SECTOR);
+        let length = end.checked_sub(start)?;
+        range.pieces.push((device.name.clone(), start, end));
         match &device.layer {
             Layer::Partition { start_bytes, .. } => {
-                range.add(device, start, end);
                 let from = start_bytes / SECTOR;
-                self.add_pieces(device.underlying.first()?, from + start, from + end, range)
+                self.add_piece(device.underlying.first()?, from + start, from + end, range)
             }
             Layer::Disk | Layer::Loop { .. } => {
-                range.add(device, start, end);
                 range.drive_sectors = device.size_bytes / SECTOR;
-                range.read_sectors += end - start;
-                Some(())
-            }
-            Layer::Dm { .. } => {
-                let Some(LayerState::Linear { extents }) = self.layer_state(&device.name) else {
-                    return None;
-                };
-                for extent in extents {
-                    let is_it =
-                        |below: &&String| self.device(below).is_some_and(|it| it.dev == extent.dev);
-                    let below = device.underlying.iter().find(is_it)?;
-                    let end = extent.offset.checked_add(extent.length)?;
-                    self.add_pieces(below, extent.offset, end, range)?;
-                }
+                range.read_sectors += length;
                 Some(())
             }
             _ => None,
@@ -279,10 +280,6 @@ struct Range {
 }
 
 impl Range {
-    fn add(&mut self, device: &BlockDevice, start: u64, end: u64) {
-        self.pieces.push((device.name.clone(), start, end));
-    }
-
     /// Whether all errors of this class were in the range. Errors without a sector may have been
     /// anywhere.
     fn covers(&self, history: &ErrorHistory, class: Class) -> bool {

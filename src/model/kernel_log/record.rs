@@ -13,8 +13,8 @@ pub struct Record<'a> {
     /// The text begins with a line of the kernel. Otherwise it continues a line that another record
     /// has cut off (pr_cont()), and may be a name that a user has chosen: it is no evidence.
     pub begins_line: bool,
-    /// Since 4.10 `c` is such a continuation. From 3.5 to 4.9 `c` is the first piece of a line and
-    /// `+` a following one; one that was cut off has `-` (kernel/printk/printk.c, `LOG_CONT`).
+    /// Since 4.10 `c` is such a continuation. From 3.5 to 4.9 `c` is a piece behind a whole record and
+    /// `+` one behind a piece; one that was cut off may have `-` (kernel/printk/printk.c, `LOG_CONT`).
     pub flag: Option<char>,
     /// Increases with each record; in a text, the line number.
     pub seq: u64,

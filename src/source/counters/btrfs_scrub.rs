@@ -22,9 +22,6 @@ const ERRORS: [&str; 6] = [
     "uncorrectable_errors",
 ];
 
-/// Those of them after which a copy is not as the others are.
-const UNREPAIRED: [&str; 2] = ["malloc_errors", "uncorrectable_errors"];
-
 /// One reading per member that was scrubbed; none without a record. `members`: device ids and
 /// kernel names.
 pub(crate) fn read(
@@ -68,13 +65,12 @@ fn parse(text: &str, uuid: &str) -> Vec<(String, BTreeMap<String, u64>)> {
             })
             .collect::<Option<_>>()?;
         let value = |name: &str| values.get(name).copied();
-        let sum = |names: &[&str]| -> u64 { names.iter().filter_map(|name| value(name)).sum() };
+        let errors: u64 = ERRORS.into_iter().filter_map(value).sum();
         let found = BTreeMap::from([
             ("started".to_owned(), value("t_start")?),
             ("finished".to_owned(), value("finished")?),
             ("canceled".to_owned(), value("canceled")?),
-            ("errors".to_owned(), sum(&ERRORS)),
-            ("unrepaired".to_owned(), sum(&UNREPAIRED)),
+            ("errors".to_owned(), errors),
         ]);
         (of == uuid).then(|| (id.to_owned(), found))
     };

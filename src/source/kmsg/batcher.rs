@@ -112,8 +112,7 @@ pub(crate) struct MediumProperties {
 pub(crate) enum Pieces {
     /// By their flag: /dev/kmsg since Linux 4.10.
     Flagged,
-    /// The first and the following pieces have flags, and one that was cut off has none: /dev/kmsg
-    /// before.
+    /// Following pieces have a flag, unless a record of another CPU came between: /dev/kmsg before.
     FirstFlagged { default_level: u8 },
     /// Not: journald does not keep the flag.
     Unmarked { default_level: u8 },
@@ -140,11 +139,9 @@ impl Pieces {
         };
         match self {
             Pieces::Flagged => record.begins_line,
-            Pieces::FirstFlagged { default_level } => match record.flag {
-                Some('c') => true,
-                Some('+') => false,
-                _ => is_told_by_level(default_level),
-            },
+            Pieces::FirstFlagged { default_level } => {
+                record.flag != Some('+') && is_told_by_level(default_level)
+            }
             Pieces::Unmarked { default_level } => is_told_by_level(default_level),
         }
     }

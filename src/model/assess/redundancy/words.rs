@@ -219,7 +219,7 @@ impl Shown {
         if !self.not_current.is_empty() && self.have + self.not_current.len() == self.all {
             let mount = self.mount.as_deref().unwrap_or("MOUNT");
             return format!(
-                "Start a scrub, which brings the returned device up to date: `btrfs scrub start -B {mount}`. Until it has ended, pull no other device. Files without checksums (nodatacow) it cannot compare: if there are any, replace the device with itself instead (`btrfs replace start`)."
+                "Start a scrub, which brings the returned device up to date: `btrfs scrub start -B {mount}`. Repeat it: the first one corrects errors, and one that finds none proves it. Until then, pull no other device. Files without checksums (nodatacow) it cannot compare: if there are any, replace the device with itself instead (`btrfs replace start`)."
             );
         }
         let command = match self.tool {

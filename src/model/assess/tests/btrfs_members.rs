@@ -43,16 +43,19 @@ fn is_lost(world: &mut TestHost, second: i64) -> bool {
     world.raised_for(Reason::RedundancyLost, second).is_some()
 }
 
-fn scrub(world: &mut TestHost, ids: &[u64], started: i64, values: &[(&str, u64)], second: i64) {
-    let begin = ("started", at(started).as_second() as u64);
-    let common = [begin, ("finished", 1), ("canceled", 0)];
+fn scrub(world: &mut TestHost, ids: &[u64], started: i64, errors: u64, second: i64) {
+    let values = [
+        ("started", at(started).as_second() as u64),
+        ("finished", 1),
+        ("canceled", 0),
+        ("errors", errors),
+    ];
     let of_member = |id: &u64| CounterReading {
         device: CounterDevice::Block("sda".into()),
         source: "btrfs-scrub".into(),
         file: format!("device {id}"),
-        values: common
+        values: values
             .iter()
-            .chain(values)
             .map(|(name, value)| ((*name).to_owned(), *value))
             .collect(),
         details: [("devid".to_owned(), id.to_string())].into(),
@@ -97,15 +100,14 @@ fn a_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
     restarted.read_all(200);
     for mut world in [world, restarted] {
         assert!(is_lost(&mut world, 210));
-        let clean = ("unrepaired", 0);
-        for (ids, started, values, over) in [
-            (&[1, 2, 3][..], 50, &[("errors", 0), clean][..], false),
-            (&[1, 3], 220, &[("errors", 0), clean], false),
-            (&[1, 2, 3], 230, &[("errors", 9), ("unrepaired", 1)], false),
-            // It has written the other copy over each old one.
-            (&[1, 2, 3], 240, &[("errors", 9), clean], true),
+        for (ids, started, errors, over) in [
+            (&[1, 2, 3][..], 50, 0, false),
+            (&[1, 3], 220, 0, false),
+            // A read-only scrub corrects none of them, and its record does not say that it was one.
+            (&[1, 2, 3], 230, 9, false),
+            (&[1, 2, 3], 240, 0, true),
         ] {
-            scrub(&mut world, ids, started, values, started + 2);
+            scrub(&mut world, ids, started, errors, started + 2);
             assert_eq!(is_lost(&mut world, started + 4), !over, "{started}");
         }
         assert_eq!(needed(&world), None);
@@ -122,11 +124,16 @@ fn only_a_member_that_lacks_data_is_one_that_was_away() {
     assert_eq!(world.raised(101), [""; 0]);
     let mut world = scanned(world, &[], "boot 2", 200);
     assert_eq!(world.raised(201), [""; 0]);
-    // Removed from the filesystem, and another scrub of those that are left is a whole one.
+    // Removed from the filesystem.
     let mut world = away();
     world.inventory.btrfs[0].member_ids = vec![1, 3];
-    let mut world = scanned(world, &[], "boot 1", 100);
-    assert_eq!(world.raised(101), [""; 0]);
+    let world = scanned(world, &[], "boot 1", 100);
+    let mut world = scanned(world, &[], "boot 1", 400);
+    assert_eq!(world.raised(401), [""; 0]);
+    // Another device got its id.
+    world.inventory.btrfs[0].member_ids = vec![1, 2, 3];
+    let mut world = scanned(world, &[], "boot 1", 500);
+    assert_eq!(world.raised(501), [""; 0]);
     // Nothing was written.
     let mut world = host("raid1", &[], "boot 1");
     world.mount_mut("/data").super_options = vec!["ro".into()].into();
@@ -134,6 +141,18 @@ fn only_a_member_that_lacks_data_is_one_that_was_away() {
     let world = scanned(world, &[2], "boot 2", 50);
     let mut world = scanned(world, &[], "boot 3", 100);
     assert!(!is_lost(&mut world, 101));
+}
+
+#[test]
+fn a_scan_during_a_mount_forgets_no_member() {
+    for listed in [&[][..], &[1], &[1, 3]] {
+        let mut world = host("raid1", &[2], "boot 1");
+        world.inventory.btrfs[0].member_ids = listed.to_vec();
+        let mut world = scanned(world, &[], "boot 2", 100);
+        world.inventory.btrfs[0].member_ids = vec![1, 2, 3];
+        let mut world = scanned(world, &[], "boot 2", 101);
+        assert!(is_lost(&mut world, 102), "{listed:?}");
+    }
 }
 
 #[test]
