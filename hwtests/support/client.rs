@@ -78,6 +78,20 @@ impl Client {
             .unwrap_or_else(|status| panic!("GetVolume {id}: {status}"))
     }
 
+    /// A volume that was mounted a moment ago: the daemon may not have read the mount table since.
+    async fn mounted_volume(&self, id: &str, deadline: Instant) -> Volume {
+        loop {
+            match self.try_volume(id).await {
+                Err(status) if status.code() == Code::NotFound && Instant::now() < deadline => {
+                    super::pause(Duration::from_millis(5)).await;
+                }
+                answer => {
+                    return answer.unwrap_or_else(|status| panic!("GetVolume {id}: {status}"));
+                }
+            }
+        }
+    }
+
     pub async fn volume_of(&self, driver: &str, handle: &str) -> Volume {
         let request = GetVolumeRequest {
             driver: driver.to_owned(),
@@ -258,7 +272,7 @@ impl Client {
     pub async fn normal(&self, id: &str) -> Volume {
         let deadline = Instant::now() + SOON;
         loop {
-            let volume = self.volume(id).await;
+            let volume = self.mounted_volume(id, deadline).await;
             let condition = volume.condition.clone().unwrap_or_default();
             if !condition.abnormal
                 && volume.health() == Health::Good
@@ -281,13 +295,13 @@ impl Client {
 
     /// Waits until each of these volumes has been probed again.
     pub async fn probed_anew(&self, ids: &[&str]) {
+        let deadline = Instant::now() + SOON;
         let mut before = Vec::new();
         for id in ids {
-            before.push((id, self.volume(id).await.last_probe));
+            before.push((id, self.mounted_volume(id, deadline).await.last_probe));
         }
-        let deadline = Instant::now() + SOON;
         for (id, before) in before {
-            while self.volume(id).await.last_probe == before {
+            while self.mounted_volume(id, deadline).await.last_probe == before {
                 assert!(
                     Instant::now() < deadline,
                     "{id} has not been probed within {SOON:?}"
