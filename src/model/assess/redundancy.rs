@@ -31,8 +31,8 @@ pub(crate) fn raid_degraded(input: &VolumeInput) -> Option<Verdict> {
 
 /// An array below the volume has only one copy left of at least a part of its data: members are
 /// missing, being filled, or (btrfs) were away and not scrubbed since; parity waits to be computed, or
-/// the other copies lack a range. Same sources. SUSPECT, degraded. An array that never had redundancy is none. Clears when the array
-/// survives a failure again.
+/// the other copies lack a range. Same sources. SUSPECT, degraded. An array that never had redundancy
+/// is none. Clears when the array survives a failure again.
 pub(crate) fn redundancy_lost(input: &VolumeInput) -> Option<Verdict> {
     of_volume(input, Reason::RedundancyLost)
 }
