@@ -113,7 +113,7 @@ pub(crate) enum Pieces {
     /// By their flag: /dev/kmsg since Linux 4.10.
     Flagged,
     /// Following pieces have a flag, unless a record of another CPU came between: /dev/kmsg before.
-    FirstFlagged { default_level: u8 },
+    FollowingFlagged { default_level: u8 },
     /// Not: journald does not keep the flag.
     Unmarked { default_level: u8 },
 }
@@ -125,7 +125,7 @@ impl Pieces {
         let mut number = || numbers.next().and_then(|number| number.parse::<u32>().ok());
         match (number(), number()) {
             (Some(major), Some(minor)) if (major, minor) < (4, 10) => {
-                Pieces::FirstFlagged { default_level }
+                Pieces::FollowingFlagged { default_level }
             }
             _ => Pieces::Flagged,
         }
@@ -139,7 +139,7 @@ impl Pieces {
         };
         match self {
             Pieces::Flagged => record.begins_line,
-            Pieces::FirstFlagged { default_level } => {
+            Pieces::FollowingFlagged { default_level } => {
                 record.flag != Some('+') && is_told_by_level(default_level)
             }
             Pieces::Unmarked { default_level } => is_told_by_level(default_level),

@@ -47,7 +47,7 @@ fn a_piece_of_a_line_is_no_evidence() {
     const TEXT: &str = "critical medium error, dev sda, sector 4242 op 0x0:(READ) flags 0x0";
     let old = Pieces::of_release("3.10.0-1160.el7.x86_64", 4);
     let journal = Pieces::Unmarked { default_level: 4 };
-    assert_eq!(old, Pieces::FirstFlagged { default_level: 4 });
+    assert_eq!(old, Pieces::FollowingFlagged { default_level: 4 });
     for release in ["4.10.0", "4.19.0-27-amd64", "6.18.44", "unknown"] {
         assert_eq!(Pieces::of_release(release, 4), Pieces::Flagged, "{release}");
     }
