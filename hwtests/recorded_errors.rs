@@ -6,13 +6,12 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use diskvitals::api::wire::{Finding, Severity};
-use diskvitals::host::clock::now;
 
 use crate::device_failures::write_and_sync;
 use crate::kernel_errors::on_a_server;
 use crate::support::fuse::{Fault, FuseServer};
 use crate::support::tools::{mount_device, run, umount};
-use crate::support::{Daemon, Disk, SOON, Testbed, eventually};
+use crate::support::{Daemon, Disk, SOON, Testbed, a_later_second, eventually};
 
 const REASON: &str = "FilesystemErrors";
 
@@ -117,11 +116,7 @@ async fn a_btrfs_with_counted_errors_is_suspect_until_a_scrub_finds_nothing() {
     let finding = raised(&daemon, "read_errs").await;
     assert_eq!(finding.severity(), Severity::Suspect, "{finding:#?}");
     // The scrub begins in a later second than the reading.
-    let counted = now().as_second();
-    eventually("a later second", SOON, async || {
-        (now().as_second() > counted).then_some(())
-    })
-    .await;
+    a_later_second().await;
     run("/usr/bin/btrfs", &[&"scrub", &"start", &"-B", &mnt]);
     cleared(&daemon).await;
     daemon.stop().await;
@@ -173,11 +168,7 @@ async fn a_btrfs_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
     mount_device(&first.device, "btrfs", &mnt, "");
     lost("device 2 (was away from").await;
     // The scrub begins in a later second than the return.
-    let returned = now().as_second();
-    eventually("a later second", SOON, async || {
-        (now().as_second() > returned).then_some(())
-    })
-    .await;
+    a_later_second().await;
     // The first one corrects what the member lacks.
     btrfs(&[&"scrub", &"start", &"-B", &mnt]);
     btrfs(&[&"scrub", &"start", &"-B", &mnt]);

@@ -32,7 +32,7 @@ pub use fuse::{FuseServer, Mode};
 pub use kubelet::Kubelet;
 pub use monitor::Monitor;
 pub use testbed::{Disk, Testbed};
-pub use wait::{eventually, pause};
+pub use wait::{a_later_second, eventually, pause};
 
 /// How long a finding may take to appear or to clear here: probes come every second, and the
 /// machine may be busy with other things.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use diskvitals::api::wire::check::{Mode, State, Verdict};
 use diskvitals::api::wire::{FindingStatus, Severity};
-use diskvitals::host::clock::now;
 use diskvitals::model::check::Filesystem;
 use nix::mount::MsFlags;
 
@@ -17,7 +16,7 @@ use crate::support::digest::{digest, sectors_written};
 use crate::support::load::Load;
 use crate::support::testbed::Claim;
 use crate::support::tools::{bind, mount_device, mount_with, remount, run, umount};
-use crate::support::{Daemon, SOON, Testbed, eventually};
+use crate::support::{Daemon, SOON, Testbed, a_later_second, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_healthy_filesystem_is_clean_in_every_mode_and_nothing_is_written() {
@@ -208,11 +207,7 @@ async fn proven_damage_is_a_finding_until_a_check_as_strong_is_clean_or_ext4_rec
         daemon.client.raised(&id, "FilesystemCorrupted", SOON).await;
         unmount();
         // e2fsck records the time of the repair in whole seconds.
-        let damaged = now().as_second();
-        eventually("a later second", SOON, async || {
-            (now().as_second() > damaged).then_some(())
-        })
-        .await;
+        a_later_second().await;
         repair(filesystem, &disk.device);
         mount();
         if filesystem == Filesystem::Ext4 {

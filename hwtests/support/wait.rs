@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use diskvitals::host::clock::now;
 use tokio::time::{Instant, sleep};
+
+use super::SOON;
 
 /// Polls until `condition` gives a value. Ends the test after `within`, naming `what`.
 pub async fn eventually<T>(
@@ -26,4 +29,13 @@ pub async fn eventually<T>(
 /// For an assertion that something does NOT happen; every other wait has a condition.
 pub async fn pause(time: Duration) {
     sleep(time).await;
+}
+
+/// Until the wall clock shows another second: tools of filesystems record whole ones.
+pub async fn a_later_second() {
+    let second = now().as_second();
+    eventually("a later second", SOON, async || {
+        (now().as_second() > second).then_some(())
+    })
+    .await;
 }
