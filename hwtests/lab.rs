@@ -84,6 +84,12 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::raid::member_failed_and_pulled,
     },
     Scenario {
+        name: "a_btrfs_whose_half_is_pulled_has_no_redundancy_left_until_a_scrub_has_read_it",
+        breaks: &[drives::BTRFS_HALF_A, drives::BTRFS_HALF_B],
+        limit: Duration::from_secs(180),
+        run: lab::raid::half_of_a_btrfs_pulled,
+    },
+    Scenario {
         name: "an_unreadable_sector_of_an_nvme_drive_is_suspect_and_bad_when_it_fails_again",
         breaks: &[drives::NVME_MEDIUM],
         limit: Duration::from_secs(120),

@@ -106,9 +106,15 @@ impl Context {
 
     pub fn mounted_with(&mut self, device: &str, fs_type: &str, at: &str, options: &str) -> String {
         let force = if fs_type == "ext4" { "-F" } else { "-f" };
+        self.sh(&format!("mkfs.{fs_type} -q {force} {device} >&2"));
+        self.mount(device, at, options)
+    }
+
+    /// Mounts what was formatted, and awaits that the volume is known.
+    pub fn mount(&mut self, device: &str, at: &str, options: &str) -> String {
         // Settled: the volume's id contains the UUID that udev finds.
         let uuid = self.sh(&format!(
-            "mkfs.{fs_type} -q {force} {device} >&2 && udevadm settle && mkdir -p {at} && mount -o {options} {device} {at} \
+            "udevadm settle && mkdir -p {at} && mount -o {options} {device} {at} \
              && blkid -p -o value -s UUID {device}"
         ));
         let id = format!("fs:{uuid}");

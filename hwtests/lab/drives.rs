@@ -191,6 +191,21 @@ pub const CHECKED_FROZEN: Drive = disk(
     0x1d,
     "naa.5000c5000000001d",
 );
+/// The halves of a btrfs that mirrors its data.
+pub const BTRFS_HALF_A: Drive = disk(
+    "sc13",
+    Bus::Scsi(13),
+    "SCSI0014",
+    0x1e,
+    "naa.5000c5000000001e",
+);
+pub const BTRFS_HALF_B: Drive = disk(
+    "sc14",
+    Bus::Scsi(14),
+    "SCSI0015",
+    0x1f,
+    "naa.5000c5000000001f",
+);
 /// Never broken: the control on the same adapter.
 pub const SCSI_INNOCENT: Drive = disk(
     "sc7",
@@ -238,6 +253,8 @@ pub const ALL: &[Drive] = &[
     CHECKED_B,
     CHECKED_DISK,
     CHECKED_FROZEN,
+    BTRFS_HALF_A,
+    BTRFS_HALF_B,
     SCSI_INNOCENT,
     MEGARAID_MEDIUM,
     SAS_MEDIUM,

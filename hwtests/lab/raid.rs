@@ -71,6 +71,70 @@ pub fn member_failed_and_pulled(context: &mut Context) {
     context.sh("mdadm --stop /dev/md0");
 }
 
+/// btrfs goes on with the half that is left, keeps the link of the other in sysfs, and does not count
+/// it as missing.
+pub fn half_of_a_btrfs_pulled(context: &mut Context) {
+    const AT: &str = "/mnt/halves";
+    let (a, b) = (drives::BTRFS_HALF_A, drives::BTRFS_HALF_B);
+    context.sh(&format!(
+        "mkfs.btrfs -q -f -d raid1 -m raid1 {} {}",
+        a.link(),
+        b.link()
+    ));
+    let volume = context.mount(&a.link(), AT, "defaults");
+    let name = context.kernel_name(&b);
+    let is_lost = |context: &mut Context, evidence: &str| {
+        context.expect(&Expected {
+            subject: &volume,
+            reason: "RedundancyLost",
+            severity: SUSPECT,
+            evidence: Evidence::Says(evidence),
+        });
+        let found = context
+            .guest
+            .ask(&format!("volume {volume}"))
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(found["health"], "HEALTH_SUSPECT", "{found:#}");
+    };
+    context.guest.unplug(&b);
+    is_lost(context, &format!("the block device {name} is gone"));
+    context.sh(&format!(
+        "dd if=/dev/zero of={AT}/a bs=64k count=4 conv=fsync"
+    ));
+    // It returns without what was written, and the kernel does not use it before the next mount.
+    context.guest.plug(&b, Bus::Scsi(22));
+    context.expect_cleared(b.id, "DriveMissing");
+    is_lost(context, &format!("the block device {name} is gone"));
+    context.sh(&format!(
+        "umount {AT} && btrfs device scan && mount {} {AT}",
+        a.link()
+    ));
+    is_lost(context, "was away");
+    context.sh(&format!("btrfs scrub start -B {AT}"));
+    context
+        .guest
+        .ask("refresh")
+        .unwrap_or_else(|error| panic!("{error}"));
+    eprintln!(
+        "{:#}",
+        context
+            .guest
+            .ask(&format!("volume {volume}"))
+            .unwrap_or_default()
+    );
+    context.sh(&format!("btrfs scrub start -B {AT}"));
+    context
+        .guest
+        .ask("refresh")
+        .unwrap_or_else(|error| panic!("{error}"));
+    context.expect_cleared(&volume, "RedundancyLost");
+    // The half under whose name it is mounted.
+    let name = context.kernel_name(&a);
+    context.guest.unplug(&a);
+    is_lost(context, &format!("the block device {name} is gone"));
+    context.unmount(AT);
+}
+
 fn refreshed(context: &mut Context, volume: &str) {
     context.try_sh("mdadm --wait /dev/md0");
     context

@@ -137,13 +137,18 @@ pub struct BtrfsFs {
     pub label: Option<String>,
     /// Kernel names, sorted.
     pub devices: Vec<String>,
+    /// Members whose block device is gone, because the drive was pulled while the filesystem was
+    /// mounted. The kernel keeps their links, and `missing` stays 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pulled: Vec<PulledMember>,
     /// The ids of the members within the filesystem (devinfo/*), without the target of a replacement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub member_ids: Vec<u64>,
     /// Those of them that are missing (devinfo/*/missing = 1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_ids: Vec<u64>,
-    /// Members that are not in use: the missing ones, and one that came back since the mount.
+    /// Members that are not in use: the missing ones, those that came back since the mount, and
+    /// those that were pulled.
     pub missing_devices: u32,
     /// Another one after each mount of the filesystem. None in a recorded tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,11 +165,29 @@ pub struct BtrfsFs {
 /// in between.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReturnedMember {
-    /// Its id within the filesystem.
-    pub id: u64,
+    pub member: BtrfsMember,
     /// The scans that showed it missing first, and present again.
     pub since: Timestamp,
     pub until: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PulledMember {
+    /// The kernel name that it had.
+    pub name: String,
+    /// Not read: which drive had that name is what the daemon remembers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drive: Option<DriveId>,
+}
+
+/// How a member of a btrfs is known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BtrfsMember {
+    /// Its id within the filesystem.
+    Id(u64),
+    /// The kernel name that it had: nothing says which id a device had that was pulled.
+    Name(String),
 }
 
 impl BtrfsFs {

@@ -2,7 +2,7 @@
 
 mod apply;
 pub(crate) mod attachments;
-mod btrfs_members;
+pub(crate) mod btrfs_members;
 pub mod checks;
 mod corruption;
 pub(crate) mod counters;
@@ -104,6 +104,8 @@ pub(crate) struct Facts {
     pub volumes: BTreeMap<VolumeId, KnownVolume>,
     /// Incremented whenever `volumes` may have changed: only then the store compares them.
     pub(crate) volumes_revision: u64,
+    /// A scan is to be requested.
+    pub(crate) is_scan_due: bool,
     /// The paths at which CSI volumes are staged and published.
     pub attachments: BTreeMap<HostPath, Arc<Attachment>>,
     /// The node's settings against which the paths of callers are compared, and the pool's storage.

@@ -353,7 +353,7 @@ impl Owner {
     }
 
     /// Superblocks of filesystems that were mounted or unmounted, or counted errors; mounts of those
-    /// that have just failed.
+    /// that have just failed; a scan and counters that say what a record does not.
     fn send_requests(&mut self) {
         let paths = self.facts.take_probe_requests();
         if !paths.is_empty() {
@@ -363,6 +363,9 @@ impl Owner {
         let devices = self.facts.take_ext_superblock_requests();
         if !devices.is_empty() {
             let _ = self.requests.send(SourceRequest::ExtSuperblocks(devices));
+        }
+        if self.facts.take_scan_request() {
+            let _ = self.requests.send(SourceRequest::Inventory);
         }
     }
 

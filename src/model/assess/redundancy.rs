@@ -10,8 +10,9 @@ use crate::model::assess::DriveFailure;
 use crate::model::assess::layers::{self, Degradation, clear_without_layer, worst_layer};
 use crate::model::assess::reason_rules::{Context, VolumeInput};
 use crate::model::assess::text::{BAD, SUSPECT, evidence, join_limited, unknown};
-use crate::model::block::{LayerState, ReturnedMember};
+use crate::model::block::{BtrfsMember, LayerState, PulledMember, ReturnedMember};
 use crate::model::facts::Facts;
+use crate::model::facts::btrfs_members::member_file;
 use crate::model::finding::{Verdict, WitnessKind};
 use crate::model::ids::DriveId;
 use crate::model::reason::Reason;
@@ -172,6 +173,8 @@ impl View<'_> {
             level: join_limited(&profiles),
             unit: "devices",
             have: fs.devices.len().saturating_sub(fs.returned.len()),
+            missing: self.pulled_members(fs),
+            are_back: self.are_back(fs),
             all: fs.devices.len() + fs.missing_devices as usize,
             left,
             is_parity: profiles
@@ -193,25 +196,35 @@ impl View<'_> {
             tool: Some(Tool::Btrfs),
             ..Shown::default()
         };
-        let dir = format!("/sys/fs/btrfs/{}/devinfo", fs.uuid);
-        let missing = format!("missing: {}", fs.missing_devices);
-        let mut proof = vec![evidence(WitnessKind::Inventory, dir.clone(), at, missing)];
-        proof.extend(fs.returned.iter().map(|member| {
-            let file = format!("{dir}/{}/missing", member.id);
-            let text = self.returned_text(member);
-            evidence(WitnessKind::Inventory, file, at, text)
+        let seen = |file, text| evidence(WitnessKind::Inventory, file, at, text);
+        let missing = (fs.missing_devices as usize).saturating_sub(fs.pulled.len());
+        let mut proof = Vec::new();
+        if missing > 0 || fs.pulled.is_empty() {
+            let dir = format!("/sys/fs/btrfs/{}/devinfo", fs.uuid);
+            proof.push(seen(dir, format!("missing: {missing}")));
+        }
+        proof.extend(fs.pulled.iter().map(|PulledMember { name, .. }| {
+            let file = member_file(&fs.uuid, &BtrfsMember::Name(name.clone()));
+            seen(file, format!("the block device {name} is gone"))
+        }));
+        proof.extend(fs.returned.iter().map(|returned| {
+            let file = member_file(&fs.uuid, &returned.member);
+            seen(file, self.returned_text(returned))
         }));
         // It is mounted, so its readable data is available; data without a second copy is lost.
         let level = if left == Left::TooFew { BAD } else { SUSPECT };
         Some(Ok(shown.loss(level, proof)))
     }
 
-    fn returned_text(self, member: &ReturnedMember) -> String {
+    fn returned_text(self, returned: &ReturnedMember) -> String {
+        let device = match &returned.member {
+            BtrfsMember::Id(id) => format!("device {id}"),
+            BtrfsMember::Name(name) => format!("the device that was {name}"),
+        };
         format!(
-            "device {} (was away from {} to {})",
-            member.id,
-            self.facts.wall_text(member.since),
-            self.facts.wall_text(member.until)
+            "{device} (was away from {} to {})",
+            self.facts.wall_text(returned.since),
+            self.facts.wall_text(returned.until)
         )
     }
 }

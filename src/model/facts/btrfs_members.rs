@@ -4,20 +4,23 @@
 //! After its return a member lacks what was written in between, and the kernel reads it all the same.
 //! In: the members of each scan. Out: a note of each such member, under the UUID of its filesystem,
 //! which outlives an unmount and is kept in the store. A member that was replaced, or removed from the
-//! filesystem, is none: both happen while it is mounted, and a return needs a new mount.
+//! filesystem, is none: both happen while it is mounted, and a return needs a new mount. One that was
+//! pulled while it was mounted has the name of its device until then: its id is not known.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::block::{BtrfsFs, Inventory, ReturnedMember};
+use crate::model::block::{BtrfsFs, BtrfsMember, Inventory, ReturnedMember};
 use crate::model::counters::CounterHistory;
 use crate::model::facts::corruption::of_filesystem;
+use crate::model::facts::drive_use::is_part_of;
 use crate::model::facts::{Facts, KnownVolume, elapsed};
 use crate::model::finding::Subject;
+use crate::model::ids::{DriveId, VolumeId};
 
-/// The kind of note; its name is followed by the id of the member.
+/// The kind of note; its name is followed by the id of the member, or by its former device.
 pub(super) const AWAY: &str = "btrfs-away ";
 
 /// What a note says.
@@ -29,10 +32,12 @@ struct Away {
     mount: Option<String>,
     /// The first of the scans that do not list it.
     unlisted: Option<Timestamp>,
+    /// The drive that had the name of a pulled member.
+    drive: Option<DriveId>,
 }
 
-/// The kernel makes and removes the directories of the members one by one: a scan during a mount lists
-/// some of them.
+/// The kernel makes and removes the directories and links of the members one by one: a scan during a
+/// mount or an unmount lists some of them.
 const LISTED_AFTER: Duration = Duration::from_secs(10);
 
 impl Away {
@@ -44,6 +49,7 @@ impl Away {
             until: time("until"),
             mount: text("mount").cloned(),
             unlisted: time("unlisted"),
+            drive: text("drive").map(|id| DriveId::new(id)),
         })
     }
 
@@ -54,10 +60,32 @@ impl Away {
             ("until", text(&self.until)),
             ("mount", self.mount.clone()),
             ("unlisted", text(&self.unlisted)),
+            ("drive", self.drive.as_ref().map(DriveId::to_string)),
         ];
         let texts = texts.into_iter();
         let details = texts.filter_map(|(name, text)| Some((name.to_owned(), text?)));
         CounterHistory::note(file, details.collect())
+    }
+}
+
+fn text(member: &BtrfsMember) -> String {
+    match member {
+        BtrfsMember::Id(id) => id.to_string(),
+        BtrfsMember::Name(name) => name.clone(),
+    }
+}
+
+/// Every name of a disk begins with a letter.
+fn member_from(text: &str) -> BtrfsMember {
+    let id = text.parse().map(BtrfsMember::Id);
+    id.unwrap_or_else(|_| BtrfsMember::Name(text.to_owned()))
+}
+
+/// What says that this member of the filesystem is away.
+pub(crate) fn member_file(uuid: &str, member: &BtrfsMember) -> String {
+    match member {
+        BtrfsMember::Id(id) => format!("/sys/fs/btrfs/{uuid}/devinfo/{id}/missing"),
+        BtrfsMember::Name(name) => format!("/sys/fs/btrfs/{uuid}/devices/{name}"),
     }
 }
 
@@ -67,27 +95,30 @@ impl Facts {
         for fs in &mut scan.btrfs {
             let subject = of_filesystem(&fs.uuid);
             let notes = self.counters.series(subject.clone(), AWAY);
-            let before: BTreeMap<u64, Away> = notes
+            let before: BTreeMap<BtrfsMember, Away> = notes
                 .filter_map(|(series, note)| {
-                    let id = series.strip_prefix(AWAY)?.parse().ok()?;
-                    Some((id, Away::from_note(note)?))
+                    let member = member_from(series.strip_prefix(AWAY)?);
+                    Some((member, Away::from_note(note)?))
                 })
                 .collect();
-            let before_ids: Vec<u64> = before.keys().copied().collect();
+            let known: Vec<BtrfsMember> = before.keys().cloned().collect();
             let after = self.away_members(fs, before, now);
-            for id in before_ids.iter().filter(|id| !after.contains_key(id)) {
-                let key = (subject.clone(), format!("{AWAY}{id}"));
-                self.counters.remove(&key);
+            let key = |member: &BtrfsMember| (subject.clone(), format!("{AWAY}{}", text(member)));
+            for member in known.iter().filter(|it| !after.contains_key(it)) {
+                self.counters.remove(&key(member));
             }
-            for (id, away) in &after {
-                let file = format!("/sys/fs/btrfs/{}/devinfo/{id}/missing", fs.uuid);
-                let key = (subject.clone(), format!("{AWAY}{id}"));
-                self.counters.put(key, away.to_note(file));
+            for (member, away) in &after {
+                let file = member_file(&fs.uuid, member);
+                self.counters.put(key(member), away.to_note(file));
+            }
+            for pulled in &mut fs.pulled {
+                let note = after.get(&BtrfsMember::Name(pulled.name.clone()));
+                pulled.drive = note.and_then(|note| note.drive.clone());
             }
             let listed = after.iter().filter(|(_, away)| away.unlisted.is_none());
-            let returned = listed.filter_map(|(id, away)| {
+            let returned = listed.filter_map(|(member, away)| {
                 Some(ReturnedMember {
-                    id: *id,
+                    member: member.clone(),
                     since: away.since,
                     until: away.until?,
                 })
@@ -108,46 +139,85 @@ impl Facts {
     fn away_members(
         &self,
         fs: &BtrfsFs,
-        mut away: BTreeMap<u64, Away>,
+        mut away: BTreeMap<BtrfsMember, Away>,
         now: Timestamp,
-    ) -> BTreeMap<u64, Away> {
+    ) -> BTreeMap<BtrfsMember, Away> {
         let known = self.volume_of_btrfs(fs);
         let is_written = known.is_some_and(|known| {
             let mut mounts = known.facts.mounts.iter();
             mounts.any(|mount| !mount.is_super_read_only())
         });
-        for id in &fs.missing_ids {
-            let is_known = away.contains_key(id);
-            if is_written || is_known {
-                let entry = away.entry(*id).or_insert_with(|| Away {
+        let missing = fs.missing_ids.iter().copied().map(BtrfsMember::Id);
+        let pulled = fs
+            .pulled
+            .iter()
+            .map(|it| BtrfsMember::Name(it.name.clone()));
+        let absent: Vec<BtrfsMember> = missing.chain(pulled).collect();
+        for member in &absent {
+            if is_written || away.contains_key(member) {
+                let entry = away.entry(member.clone()).or_insert_with(|| Away {
                     since: now,
                     until: None,
                     mount: None,
                     unlisted: None,
+                    drive: self.drive_of(member),
                 });
                 (entry.until, entry.mount) = (None, fs.mount_mark.clone());
             }
         }
         let scrub = known.and_then(|known| self.scrub_without_errors(known, fs));
         let is_same_mount = |it: &Away| it.mount.is_some() && it.mount == fs.mount_mark;
-        let are_all_used = fs.missing_devices as usize == fs.missing_ids.len();
-        away.retain(|id, it| {
-            if !fs.member_ids.contains(id) {
-                let unlisted = *it.unlisted.get_or_insert(now);
-                return fs.member_ids.is_empty() || elapsed(unlisted, now) < LISTED_AFTER;
-            }
-            it.unlisted = None;
-            if fs.missing_ids.contains(id) {
+        let are_all_used = fs.missing_devices as usize == absent.len();
+        away.retain(|member, it| {
+            if absent.contains(member) {
+                it.unlisted = None;
                 return true;
+            }
+            match member {
+                BtrfsMember::Id(id) if !fs.member_ids.contains(id) => {
+                    let unlisted = *it.unlisted.get_or_insert(now);
+                    return fs.member_ids.is_empty() || elapsed(unlisted, now) < LISTED_AFTER;
+                }
+                // It is the one that is missing by its id now.
+                BtrfsMember::Name(_) if !fs.missing_ids.is_empty() => return false,
+                BtrfsMember::Name(_) if is_same_mount(it) => {}
+                _ => it.unlisted = None,
             }
             if it.until.is_none() && is_same_mount(it) {
                 // It is replaced, unless a device scan has only cleared its mark.
+                if let (BtrfsMember::Name(_), true) = (member, are_all_used) {
+                    let unlisted = *it.unlisted.get_or_insert(now);
+                    return elapsed(unlisted, now) < LISTED_AFTER;
+                }
                 return !are_all_used;
             }
             let until = self.wall_time(*it.until.get_or_insert(now));
             scrub.is_none_or(|began| began <= until)
         });
         away
+    }
+
+    /// The drive that had the name until this scan. Others that are missing had it before.
+    fn drive_of(&self, member: &BtrfsMember) -> Option<DriveId> {
+        let BtrfsMember::Name(name) = member else {
+            return None;
+        };
+        let drives = self.drives.values();
+        let had_it = drives.filter(|known| is_part_of(name, &known.facts));
+        let last = had_it.max_by_key(|known| known.last_seen)?;
+        Some(last.facts.id.clone())
+    }
+
+    /// No uevent announces a mount, and who is missing under it is for a scan to say.
+    pub(super) fn request_scan_of_new_mount(&mut self, id: &VolumeId) {
+        let device = self.volumes.get(id).and_then(|it| it.facts.device.as_ref());
+        let fs = device.and_then(|device| self.inventory()?.btrfs_of(device));
+        self.is_scan_due |= fs.is_some_and(|fs| fs.without_copy() > 0);
+    }
+
+    /// Whether a scan is to be requested.
+    pub(crate) fn take_scan_request(&mut self) -> bool {
+        std::mem::take(&mut self.is_scan_due)
     }
 
     pub(super) fn volume_of_btrfs(&self, fs: &BtrfsFs) -> Option<&KnownVolume> {

@@ -139,7 +139,7 @@ pub(super) fn at_removal(
 }
 
 /// Whether the device is the drive's own, or a partition of it.
-fn is_part_of(device: &str, drive: &DriveFacts) -> bool {
+pub(super) fn is_part_of(device: &str, drive: &DriveFacts) -> bool {
     let whole = whole_disk(device);
     drive
         .devices

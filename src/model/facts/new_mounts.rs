@@ -29,6 +29,7 @@ impl Facts {
             {
                 self.forget_mount_counters(&subject);
                 self.request_ext_superblock_of_new_mount(device);
+                self.request_scan_of_new_mount(id);
             }
             self.end_mount_errors(&subject, at);
         }
@@ -98,6 +99,7 @@ impl Facts {
     fn new_mount_proven(&mut self, id: &VolumeId, at: Timestamp) {
         let subject = Subject::Volume(id.clone());
         self.forget_mount_counters(&subject);
+        self.request_scan_of_new_mount(id);
         let Some(known) = self.volumes.get_mut(id) else {
             return;
         };

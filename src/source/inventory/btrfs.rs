@@ -1,7 +1,8 @@
 //! Mounted btrfs filesystems and their member devices, from /sys/fs/btrfs (fs/btrfs/sysfs.c). No
 //! `slaves/` directory of a block device lists the members.
 
-use crate::model::block::BtrfsFs;
+use crate::model::block::{BtrfsFs, PulledMember};
+use crate::source::inventory::CLASS_BLOCK;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 
 const DIR: &str = "/sys/fs/btrfs";
@@ -22,7 +23,11 @@ pub(in crate::source) fn uuids(reader: &SysfsReader<'_>) -> impl Iterator<Item =
 
 fn read_one(reader: &SysfsReader<'_>, uuid: String) -> Result<BtrfsFs, DeviceRemoved> {
     let dir = format!("{DIR}/{uuid}");
-    let devices = reader.list(&format!("{dir}/devices"));
+    // The link of a drive that was pulled stays until the unmount.
+    let (devices, pulled): (Vec<String>, Vec<String>) = reader
+        .list(&format!("{dir}/devices"))
+        .into_iter()
+        .partition(|name| reader.exists(&format!("{CLASS_BLOCK}/{name}")));
     let listed = reader.list(&format!("{dir}/devinfo"));
     let mut missing_ids = Vec::new();
     for member in &listed {
@@ -30,13 +35,18 @@ fn read_one(reader: &SysfsReader<'_>, uuid: String) -> Result<BtrfsFs, DeviceRem
         missing_ids.extend(member.parse::<u64>().ok().filter(|_| is_missing));
     }
     // A device scan clears the mark of a member that came back; it is used after the next mount.
-    let unused = listed.len().saturating_sub(devices.len());
+    let unused = listed.len().saturating_sub(devices.len() + pulled.len());
+    let missing_devices = missing_ids.len().max(unused) + pulled.len();
     let ids = listed.iter().filter_map(|id| id.parse().ok());
     Ok(BtrfsFs {
         label: reader.text(&format!("{dir}/label"))?,
         devices,
+        pulled: pulled
+            .into_iter()
+            .map(|name| PulledMember { name, drive: None })
+            .collect(),
         member_ids: ids.filter(|id| *id != REPLACEMENT).collect(),
-        missing_devices: u32::try_from(missing_ids.len().max(unused)).unwrap_or(u32::MAX),
+        missing_devices: u32::try_from(missing_devices).unwrap_or(u32::MAX),
         missing_ids,
         mount_mark: reader.boot_id()?.and_then(|boot| {
             let directory = reader.inode(&dir)?;

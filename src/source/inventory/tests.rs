@@ -329,6 +329,25 @@ fn a_check_snapshot_is_excluded_from_devices() {
 }
 
 #[test]
+fn a_member_of_a_btrfs_that_was_pulled_keeps_its_link_and_is_missing() {
+    let tree = Tree::new();
+    let dir = "sys/fs/btrfs/0a0b0c0d-0000-4000-8000-000000000001";
+    tree.disk(1, "sda", None, Some("A"));
+    for (id, name) in [(1, "sda"), (2, "sdb")] {
+        tree.file(&format!("{dir}/devinfo/{id}/missing"), "0\n");
+        tree.file(&format!("{dir}/devices/{name}/size"), "0\n");
+    }
+    let seen = tree.scan();
+    let fs = &seen.btrfs[0];
+    let pulled: Vec<&str> = fs.pulled.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(
+        (fs.devices.as_slice(), pulled),
+        (&["sda".to_owned()][..], vec!["sdb"])
+    );
+    assert_eq!((fs.missing_devices, &fs.missing_ids[..]), (1, &[][..]));
+}
+
+#[test]
 fn the_profiles_of_a_btrfs_are_those_with_chunks() {
     let tree = Tree::new();
     let uuid = "0a0b0c0d-0000-4000-8000-000000000001";

@@ -5,7 +5,7 @@ use crate::model::assess::health::health_unknown;
 use crate::model::assess::raid_member::{MEMBER_TYPE, absent_members, array_uuid};
 use crate::model::assess::redundancy::View;
 use crate::model::assess::text::join_limited;
-use crate::model::block::{Inventory, Layer, MdState};
+use crate::model::block::{BtrfsFs, Inventory, Layer, MdState, PulledMember};
 use crate::model::facts::KnownDrive;
 use crate::model::finding::{Subject, UnknownCause};
 use crate::model::ids::DriveId;
@@ -27,7 +27,7 @@ pub(super) struct FormerMember {
     text: String,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
     /// `sda (PendingSectors)`.
     pub(super) fn failing_among(self, devices: &[String]) -> Vec<String> {
         let drives = self.drives(devices).into_iter();
@@ -130,6 +130,38 @@ impl View<'_> {
         let former = former.into_iter();
         missing.extend(former.map(|it| format!("once a member: {}", it.text)));
         missing
+    }
+
+    /// Members of a btrfs that were pulled: `sdb, serial S, last seen …`.
+    pub(super) fn pulled_members(self, fs: &BtrfsFs) -> Vec<String> {
+        let text = |pulled: &PulledMember| match self.drive_of_pulled(pulled) {
+            Some((serial, known)) if known.missing_since.is_some() => {
+                let last = self.facts.wall_text(known.last_seen);
+                format!("{}{serial}, last seen {last}", pulled.name)
+            }
+            Some((serial, known)) => {
+                format!("{}{serial} (back as {})", pulled.name, known.facts.name)
+            }
+            None => pulled.name.clone(),
+        };
+        fs.pulled.iter().map(text).collect()
+    }
+
+    /// Whether all that this btrfs lacks are drives that were pulled and are present again.
+    pub(super) fn are_back(self, fs: &BtrfsFs) -> bool {
+        let is_back = |pulled: &PulledMember| {
+            let drive = self.drive_of_pulled(pulled);
+            drive.is_some_and(|(_, known)| known.missing_since.is_none())
+        };
+        let back = fs.pulled.iter().filter(|it| is_back(it)).count();
+        back > 0 && back == fs.without_copy()
+    }
+
+    /// The drive with its serial.
+    fn drive_of_pulled(self, pulled: &PulledMember) -> Option<(String, &'a KnownDrive)> {
+        let known = self.facts.drives.get(pulled.drive.as_ref()?)?;
+        let serial = serial_of(known).map(|serial| format!(", serial {serial}"));
+        Some((serial.unwrap_or_default(), known))
     }
 
     /// Drives with the array's superblock that it does not list, present or not.

@@ -57,6 +57,8 @@ pub(super) struct Shown {
     pub filling: Vec<String>,
     /// `raid device 1 (was sdb, serial S, last in sync …)`.
     pub missing: Vec<String>,
+    /// Those that are missing are present again, and the next mount uses them.
+    pub are_back: bool,
     /// Members that failed and are still listed.
     pub faulty: Vec<FaultyMember>,
     /// Members that are back and lack what was written while they were away.
@@ -220,6 +222,11 @@ impl Shown {
             let mount = self.mount.as_deref().unwrap_or("MOUNT");
             return format!(
                 "Start a scrub, which brings the returned device up to date: `btrfs scrub start -B {mount}`. Repeat it: the first one corrects errors, and one that finds none proves it. Until then, pull no other device. Files without checksums (nodatacow) it cannot compare: if there are any, replace the device with itself instead (`btrfs replace start`)."
+            );
+        }
+        if let (true, Some(mount)) = (self.are_back, &self.mount) {
+            return format!(
+                "Unmount {mount}, run `btrfs device scan`, and mount it again {when}: the filesystem does not use the drive that is back before that. If nobody pulled it, check its cable and test it first. Then start a scrub, which brings it up to date: `btrfs scrub start -B {mount}`."
             );
         }
         let command = match self.tool {

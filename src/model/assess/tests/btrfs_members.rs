@@ -1,10 +1,11 @@
 //! Members of a btrfs that were away and came back.
 
-use crate::model::block::BtrfsFs;
+use crate::model::block::{BtrfsFs, PulledMember};
 use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::facts::Facts;
 use crate::model::finding::Severity;
 use crate::model::fixture::*;
+use crate::model::kernel_log::event::{Batch, Cursor, NameAssignment};
 use crate::model::observation::Observation;
 use crate::model::reason::Reason;
 use crate::model::source_update::SourceUpdate;
@@ -167,6 +168,122 @@ fn a_device_scan_does_not_bring_a_member_back_before_the_next_mount() {
     assert!(is_lost(&mut world, 51));
     let mut world = scanned(world, &[], "boot 2", 100);
     assert!(is_lost(&mut world, 101));
+}
+
+/// The drive of `sdb` is pulled while the filesystem is mounted.
+fn pulled(mut world: TestHost, second: i64) -> TestHost {
+    let fs = &mut world.inventory.btrfs[0];
+    fs.devices.retain(|name| name != "sdb");
+    let name = "sdb".to_owned();
+    (fs.pulled, fs.missing_devices) = (vec![PulledMember { name, drive: None }], 1);
+    world.pull("sdb");
+    world.scan(second);
+    world
+}
+
+/// The kernel's record of a mount.
+fn mount_recorded(world: &mut TestHost, name: &str, second: i64) {
+    let mounted = NameAssignment {
+        seq: 1,
+        name: name.into(),
+        at: at(second),
+        is_filesystem: true,
+        is_remount: false,
+    };
+    let batch = Batch {
+        cursor: Cursor {
+            boot_id: "boot".into(),
+            counted_to: Some(1),
+            reread_from: 0,
+            lost: 0,
+        },
+        events: Vec::new(),
+        name_assignments: vec![mounted],
+        full_reads: Vec::new(),
+        is_backlog: false,
+    };
+    world.apply(SourceUpdate::KernelLog(batch), second);
+}
+
+/// It is back under another name, and the filesystem was mounted again.
+fn mounted_again(mut world: TestHost, missing: &[u64], second: i64) -> TestHost {
+    world.inventory.btrfs[0].pulled.clear();
+    scanned(world, missing, "boot 2", second)
+}
+
+#[test]
+fn a_member_that_is_pulled_is_missing_and_no_copy_until_a_scrub_has_read_it() {
+    let mut world = pulled(host("raid1", &[], "boot 1"), 100);
+    let found = world
+        .raised_for(Reason::RedundancyLost, 101)
+        .expect("raised");
+    assert_eq!(
+        found.message,
+        "no redundancy left: the only copy of the btrfs b-1 (raid1) is on sda, sdc; it runs with 2 of 3 devices; \
+         missing: sdb, serial B, last seen 2027-01-15T08:00:00Z"
+    );
+    let texts: Vec<&str> = found.evidence.iter().map(|it| it.text.as_str()).collect();
+    assert_eq!(texts, ["the block device sdb is gone"]);
+    // The kernel does not use the drive that is back before the next mount.
+    world.plug("sdd", "8:48", "B");
+    world.scan(150);
+    let found = world
+        .raised_for(Reason::RedundancyLost, 151)
+        .expect("raised");
+    assert!(
+        found
+            .message
+            .ends_with("missing: sdb, serial B (back as sdd)"),
+        "{}",
+        found.message
+    );
+    let advice = found.advice.expect("an advice");
+    assert!(
+        advice.starts_with("Unmount /data, run `btrfs device scan`, and mount it again"),
+        "{advice}"
+    );
+    assert!(!world.facts.take_scan_request());
+    mount_recorded(&mut world, "sda", 190);
+    assert!(world.facts.take_scan_request(), "no uevent tells of it");
+    let mut back = mounted_again(world, &[], 200);
+    let found = back
+        .raised_for(Reason::RedundancyLost, 201)
+        .expect("raised");
+    assert!(
+        found.message.contains("the device that was sdb (was away"),
+        "{}",
+        found.message
+    );
+    scrub(&mut back, &[1, 2, 3], 210, 0, 212);
+    assert!(!is_lost(&mut back, 214));
+}
+
+#[test]
+fn a_member_that_was_pulled_counts_once() {
+    // The next mount is without it: the kernel says its id.
+    let world = pulled(host("raid1", &[], "boot 1"), 100);
+    let mut world = mounted_again(world, &[2], 200);
+    let found = world.raised_for(Reason::RedundancyLost, 201);
+    assert!(found.is_some_and(|it| it.severity == Severity::Suspect));
+    let mut world = scanned(world, &[], "boot 3", 300);
+    let found = world
+        .raised_for(Reason::RedundancyLost, 301)
+        .expect("raised");
+    assert!(
+        found.message.contains("device 2 (was away"),
+        "{}",
+        found.message
+    );
+    // Replaced under the same mount. A scan during an unmount is no proof of it.
+    let mut world = pulled(host("raid1", &[], "boot 1"), 100);
+    world.inventory.btrfs[0].pulled.clear();
+    for (last, expected) in [(202, true), (300, false)] {
+        let world = scanned(world.clone(), &[], "boot 1", 200);
+        let mut world = scanned(world, &[], "boot 1", last);
+        assert!(!is_lost(&mut world, last));
+        let mut world = scanned(world, &[], "boot 2", 400);
+        assert_eq!(is_lost(&mut world, 401), expected, "{last}");
+    }
 }
 
 #[test]
