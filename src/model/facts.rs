@@ -106,6 +106,8 @@ pub(crate) struct Facts {
     pub(crate) volumes_revision: u64,
     /// A scan is to be requested.
     pub(crate) is_scan_due: bool,
+    /// The error counters are to be read: the kernel's log waits for their confirmation.
+    pub(crate) are_counters_due: bool,
     /// The paths at which CSI volumes are staged and published.
     pub attachments: BTreeMap<HostPath, Arc<Attachment>>,
     /// The node's settings against which the paths of callers are compared, and the pool's storage.

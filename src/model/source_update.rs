@@ -274,6 +274,8 @@ pub enum SourceRequest {
     ExtSuperblocks(Vec<(String, DevNo)>),
     /// Read the I/O counters now.
     DiskStats,
+    /// Read the kernel's error counters soon: they confirm what its log says, or do not.
+    Counters,
     /// Probe these paths now.
     Probe(Vec<HostPath>),
     /// Query these drives for their SMART data now (every 30 s at most).

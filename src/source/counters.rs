@@ -58,6 +58,11 @@ const CLASS_BLOCK: &str = "/sys/class/block";
 /// At the start, drives and mounts come first: an admin waits for them, and then the XFS
 /// filesystems are known.
 const STARTUP_DELAY: Duration = Duration::from_secs(1);
+/// ext4 counts an error some time after it has logged it (save_error_info() and
+/// flush_stashed_error_work(), fs/ext4/super.c).
+const CONFIRMATION_DELAY: Duration = Duration::from_secs(1);
+/// Between two readings, however often they are requested.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum CountersError {
@@ -243,12 +248,17 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
             warned = warnings;
         }
         status_reporter.report(&context, status).await?;
-        let next = Instant::now() + context.settings.borrow().counters_interval;
+        let read = Instant::now();
+        let mut next = read + context.settings.borrow().counters_interval;
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(next) => break,
                 request = requests.recv() => match request {
                     Ok(SourceRequest::All) => break,
+                    Ok(SourceRequest::Counters) => {
+                        let soon = Instant::now() + CONFIRMATION_DELAY;
+                        next = next.min(soon.max(read + SHORTEST_INTERVAL));
+                    }
                     Ok(_) | Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
                 },

@@ -360,6 +360,7 @@ impl<W: Backend> SmartSource<W> {
             | SourceRequest::Superblocks
             | SourceRequest::ExtSuperblocks(_)
             | SourceRequest::DiskStats
+            | SourceRequest::Counters
             | SourceRequest::Probe(_) => {}
         }
         Ok(())

@@ -367,6 +367,9 @@ impl Owner {
         if self.facts.take_scan_request() {
             let _ = self.requests.send(SourceRequest::Inventory);
         }
+        if self.facts.take_counters_request() {
+            let _ = self.requests.send(SourceRequest::Counters);
+        }
     }
 
     /// The schedule of the other probes stays.

@@ -36,8 +36,17 @@ fn for_corruption(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     };
     let filesystem = Filesystem::from_name(fs_type?)?;
     let mount = mount.as_deref();
-    if finding.severity < Severity::Bad {
-        return (filesystem == Filesystem::Btrfs).then(|| of_copies(mount));
+    match filesystem {
+        _ if finding.severity == Severity::Bad => {}
+        Filesystem::Btrfs => return Some(of_copies(mount)),
+        // It has no copies that could have repaired it: nothing but the log says so.
+        Filesystem::Ext4 => {
+            let target = mount.map_or_else(|| path(inventory, name), str::to_owned);
+            return Some(format!(
+                "Check it: `diskvitals check {target}`. Keep a backup of today."
+            ));
+        }
+        Filesystem::Xfs => return None,
     }
     let unmount = match (filesystem, mount) {
         (Filesystem::Btrfs, _) | (_, None) => "",

@@ -1,17 +1,21 @@
-//! Counters that count the same errors as the kernel log, shown beside its records.
+//! Counters that count the same errors as the kernel log, shown beside its records. Each has the time of
+//! its last change, so that a finding does not change with each reading.
 //!
-//! They are shown only: the log's records are evidence by themselves, so a counter that stands
-//! still lowers no verdict. Each has the time of its last change, so that a finding does not change
-//! with each reading.
+//! ext4 counts each corruption that it logs while it is mounted. Until its count has grown, a record is
+//! a suspicion. No other counter lowers a verdict by standing still.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::model::assess::reason_rules::Context;
 use crate::model::assess::smart::SmartAssessment;
 use crate::model::assess::text::evidence;
 use crate::model::counters::{Counter, CounterHistory};
-use crate::model::facts::{Facts, KnownVolume};
+use crate::model::facts::{Facts, KnownVolume, elapsed};
 use crate::model::finding::{Evidence, Verdict, WitnessKind};
-use crate::model::kernel_log::event::Class;
+use crate::model::kernel_log::error_history::ErrorTally;
+use crate::model::kernel_log::event::{Class, Line, LineOrigin};
 
 /// Adds the counters to the evidence, except those that it quotes already.
 pub(crate) fn shown_beside(
@@ -79,4 +83,46 @@ fn quoted(history: &CounterHistory, names: &[&str]) -> Option<Evidence> {
 /// Its last growth, or its first reading.
 pub(super) fn changed(counter: &Counter) -> Timestamp {
     counter.last_growth.unwrap_or(counter.since)
+}
+
+/// Less is needed for the counter of an error that has been logged; it is read after one second.
+const COUNTED_AFTER: Duration = Duration::from_secs(1);
+/// The counter does not answer: the record is enough.
+const NO_ANSWER_AFTER: Duration = Duration::from_secs(10);
+
+/// Why the records of corruption in this tally are only a suspicion: the superblock's count of errors
+/// has not grown since the first of them, or was not read yet. None where ext4 counts nothing: before the
+/// mount, on a read-only device (save_error_info(), fs/ext4/super.c); and where fanotify reported it too.
+pub(super) fn not_counted_by_ext4(
+    context: Context,
+    known: &KnownVolume,
+    tally: &ErrorTally,
+) -> Option<&'static str> {
+    let (facts, now) = (context.facts, context.now);
+    let history = facts.filesystem_counters(known, "ext4")?;
+    let (_, counter) = history
+        .counters()
+        .find(|(name, _)| *name == "errors_count")?;
+    let last = tally.last.time;
+    let is_logged =
+        |line: &Line| line.origin == LineOrigin::KernelLog && line.text.starts_with("EXT4-fs ");
+    let is_writable = |name: &String| facts.device(name).is_some_and(|device| !device.read_only);
+    let was_mounted = known
+        .mounted_since
+        .values()
+        .min()
+        .is_some_and(|since| *since < last);
+    let counts = is_logged(&tally.first)
+        && is_logged(&tally.last)
+        && was_mounted
+        && known.facts.device.as_ref().is_some_and(is_writable);
+    if !counts || counter.last > 0 && changed(counter) >= tally.first.time {
+        return None;
+    }
+    let read = facts.counters.read_at()?;
+    if read >= last && elapsed(last, read) >= COUNTED_AFTER {
+        return Some("its superblock counts no new error, so this is the record in the log alone");
+    }
+    (elapsed(last, now) < NO_ANSWER_AFTER)
+        .then_some("the superblock's count of errors is being read")
 }

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::counters::{changed, of_filesystem, shown_beside};
+use crate::model::assess::counters::{changed, not_counted_by_ext4, of_filesystem, shown_beside};
 use crate::model::assess::errors::{
     clears_when, is_confirmed_by_drive, log_evidence, quiet_verdict, raised_until_quiet, summarize,
 };
@@ -66,7 +66,8 @@ fn errors_severity(errors: &ErrorPolicy, tally: &ErrorTally) -> Severity {
 
 /// The filesystem found its own structures or data to be wrong (ext4's EFSCORRUPTED and EFSBADCRC,
 /// XFS's verifiers, btrfs's checksums, dm-verity and dm-integrity). BAD, degraded: only a check can
-/// prove that data is lost. SUSPECT where redundancy repaired all of it. Also BAD while XFS reports
+/// prove that data is lost. SUSPECT where redundancy repaired all of it, and where ext4 does not count
+/// what the log says (`not_counted_by_ext4`). Also BAD while XFS reports
 /// some of its metadata as sick. Results of checks (`checks::corrupted`) are merged; they may prove
 /// data loss.
 ///
@@ -98,11 +99,22 @@ pub(crate) fn kernel_corrupted(input: &VolumeInput) -> Option<Verdict> {
     {
         return Some(Verdict::Clear);
     }
-    let (severity, what) = match tally.last_uncorrected {
-        None => (Severity::Suspect, "found corrupted data and repaired it"),
-        Some(_) => (Severity::Bad, "found its own data corrupted"),
+    let name = describe(&known.facts);
+    let doubt = not_counted_by_ext4(input.context, known, tally);
+    let (severity, what) = match (tally.last_uncorrected, doubt) {
+        (None, _) => (
+            Severity::Suspect,
+            format!("{name} found corrupted data and repaired it"),
+        ),
+        (Some(_), Some(doubt)) => (
+            Severity::Suspect,
+            format!("{name} may be corrupted ({doubt})"),
+        ),
+        (Some(_), None) => (
+            Severity::Bad,
+            format!("{name} found its own data corrupted"),
+        ),
     };
-    let what = format!("{} {what}", describe(&known.facts));
     let verdict = raise_corruption(input.context, tally, fs_type, severity, &what);
     shown_beside(verdict, of_filesystem(facts, known, Class::FsCorruption))
 }

@@ -74,6 +74,11 @@ impl Counters {
         })
     }
 
+    /// When they were last read.
+    pub(crate) fn read_at(&self) -> Option<Timestamp> {
+        self.read_at
+    }
+
     /// Returns the growth since the previous reading; None if nothing changed.
     fn record(
         &mut self,
@@ -116,6 +121,11 @@ impl Counters {
 }
 
 impl Facts {
+    /// Whether the counters are to be read soon.
+    pub(crate) fn take_counters_request(&mut self) -> bool {
+        std::mem::take(&mut self.are_counters_due)
+    }
+
     pub(super) fn apply_counters(
         &mut self,
         seen: Observation<Vec<CounterReading>>,

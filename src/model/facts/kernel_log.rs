@@ -20,7 +20,7 @@ use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::ids::VolumeId;
 use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally};
 use crate::model::kernel_log::event::{
-    Batch, Class, Cursor, DeviceName, Event, Line, NameAssignment,
+    Batch, Class, Cursor, DeviceName, Event, Line, LineOrigin, NameAssignment,
 };
 use crate::model::policy::ErrorPolicy;
 use crate::model::source_update::{FsErrorNotice, SourceStatus};
@@ -273,6 +273,7 @@ impl Facts {
             }
             let memory = self.kernel.errors.entry(subject).or_default();
             let new = Arc::make_mut(memory).add(event);
+            self.are_counters_due |= event.first.origin == LineOrigin::KernelLog;
             change = change.max(if new {
                 Urgency::Immediate
             } else {

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use crate::model::assess::checks::signals;
 use crate::model::block::Layer;
-use crate::model::check::{CheckVerdict, Filesystem, Mode, Run, RunResult, Weight};
+use crate::model::check::{CheckVerdict, Filesystem, Mode, Run, RunResult, SignalKind, Weight};
 use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::facts::checks::tests::{checked, flaw, request, run};
 use crate::model::facts::checks::{CheckRequest, RequestedTarget};
@@ -262,7 +263,7 @@ fn a_count_of_no_errors_clears_only_after_a_later_mount() {
     errors_count(&mut world, 0, 6);
     kernel_reports(&mut world, 1, 10);
     errors_count(&mut world, 0, 11);
-    assert_eq!(corrupted(&mut world, 12), ["fs:u Bad"]);
+    assert_eq!(corrupted(&mut world, 12), ["fs:u Suspect"]);
     // Unmounted before the error was read from the counter.
     for (repaired, expected) in [(false, vec!["fs:u Bad"]), (true, vec![])] {
         let mut world = world.clone();
@@ -277,6 +278,42 @@ fn a_count_of_no_errors_clears_only_after_a_later_mount() {
     }
 }
 
+/// A record that somebody has made the kernel print moves no counter.
+#[test]
+fn a_record_that_ext4_does_not_count_is_a_suspicion_and_no_answer_to_a_check() {
+    let mut world = mount(unmounted(true, Some("u")), 5);
+    errors_count(&mut world, 0, 6);
+    kernel_reports(&mut world, 1, 10);
+    assert!(world.facts.take_counters_request(), "it is asked at once");
+    assert_eq!(
+        corrupted(&mut world, 11),
+        ["fs:u Suspect"],
+        "until it answers"
+    );
+    let signals = |world: &TestHost, second: i64| {
+        let known = &world.facts.volumes[&volume("fs:u")];
+        let signals = signals(&world.facts, known, &world.policy, at(second));
+        signals.iter().map(|it| it.kind).collect::<Vec<_>>()
+    };
+    let mut counted = world.clone();
+    errors_count(&mut counted, 1, 12);
+    assert_eq!(corrupted(&mut counted, 12), ["fs:u Bad"]);
+    let mut silent = world.clone();
+    assert_eq!(
+        corrupted(&mut silent, 20),
+        ["fs:u Bad"],
+        "it does not answer"
+    );
+    assert_eq!(signals(&silent, 20), [SignalKind::Corrupted]);
+    errors_count(&mut world, 0, 12);
+    assert_eq!(corrupted(&mut world, 100), ["fs:u Suspect"]);
+    assert_eq!(signals(&world, 100), []);
+    // The next one is counted.
+    kernel_reports(&mut world, 2, 110);
+    errors_count(&mut world, 1, 112);
+    assert_eq!(corrupted(&mut world, 113), ["fs:u Bad"]);
+}
+
 #[test]
 fn the_kernels_record_of_a_mount_suffices_where_the_unmount_was_too_short_to_be_observed() {
     let mut world = mount(unmounted(true, Some("u")), 5);
@@ -285,7 +322,7 @@ fn the_kernels_record_of_a_mount_suffices_where_the_unmount_was_too_short_to_be_
     for (is_remount, errors, expected) in [
         (false, 0, vec![]),
         (false, 1, vec!["fs:u Bad"]),
-        (true, 0, vec!["fs:u Bad"]),
+        (true, 0, vec!["fs:u Suspect"]),
     ] {
         let mut world = world.clone();
         let mounted = NameAssignment {
