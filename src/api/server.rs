@@ -16,13 +16,16 @@ mod confirm;
 mod connectivity;
 mod csi_volume;
 mod drive_io;
+mod frame_budget;
 mod incoming;
 mod inventory;
 mod listen;
 mod paging;
 mod quota;
 mod reflection;
+mod refusals;
 mod storage;
+mod token_bucket;
 mod volumes;
 mod watch;
 

@@ -58,7 +58,8 @@ fn test_message(host: &str, node: &Result<NodeState, String>) -> Notification {
             format!("diskvitalsd did not answer, so this says nothing about the drives: {why}\n")
         }
         Ok(node) => {
-            let (_, _, counts) = writer.digest(Some(&node.counts), None);
+            let digest = writer.digest(Some(&node.counts), None);
+            let counts = digest.text + &digest.remarks;
             let items = node.causes.iter().map(|cause| cause.item.clone());
             let items: Vec<Item> = items.collect();
             match items.is_empty() {

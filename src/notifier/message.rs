@@ -14,6 +14,9 @@ use crate::model::hash::fnv1a_128;
 /// The format and its version. A change that a reader could trip over gets another number.
 pub(crate) const SCHEMA: &str = "diskvitals.notification/v1";
 
+/// Causes with this reason come first among equally severe ones: the next failure loses data.
+const LEADING_REASON: &str = "RedundancyLost";
+
 /// Longest name or line of text, in characters.
 const MAX_TEXT: usize = 1024;
 
@@ -121,9 +124,25 @@ pub(crate) struct Item {
     /// Of a cleared item: the daemon reports its drive or volume as healthy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub good: bool,
+    /// An unprivileged user can make it: a pod that fills its volume, a user's mount.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub user_made: bool,
 }
 
 impl Item {
+    /// What leads a message and is kept when not all fits in. What is new or still there comes before
+    /// what a person has noted, and that before what is over; the node's own storage before all that
+    /// users can make; then the worst.
+    pub(crate) fn rank(&self) -> impl Ord + Copy + use<> {
+        let openness = match self.transition {
+            Transition::Raised | Transition::Worse | Transition::Present => 2,
+            Transition::Acknowledged => 1,
+            Transition::Cleared => 0,
+        };
+        let leads = self.reasons.iter().any(|it| it == LEADING_REASON);
+        (!self.user_made, openness, self.severity, leads)
+    }
+
     /// One record of evidence, one hit, and the number of the others.
     pub(crate) fn shorten(&mut self) {
         self.evidence.truncate(1);
@@ -188,6 +207,11 @@ pub(crate) struct Notification {
 }
 
 impl Notification {
+    /// It is about nothing but what unprivileged users can make.
+    pub(crate) fn is_user_made(&self) -> bool {
+        !self.items.is_empty() && self.items.iter().all(|item| item.user_made)
+    }
+
     /// How loudly it calls: a recovery and an acknowledgement need nobody, however bad the problem
     /// was. `severity` is for filters, which let the recovery through where the raise went.
     pub(crate) fn urgency(&self) -> Level {
@@ -256,6 +280,7 @@ mod tests {
         notification.replies_to = vec![notification.id.clone()];
         notification.items[0].detail = "raid1".to_owned();
         notification.items[0].good = true;
+        notification.items[0].user_made = true;
         notification.items[0].acknowledged = Some(Acknowledged {
             by: "ops".to_owned(),
             note: "ordered".to_owned(),
@@ -367,6 +392,7 @@ pub(crate) mod tests_support {
             acknowledged: None,
             cleared: None,
             good: false,
+            user_made: false,
         };
         Notification {
             schema: SCHEMA.to_owned(),

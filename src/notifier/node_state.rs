@@ -4,6 +4,8 @@
 //! In: wire messages of the daemon. Out: plain values with escaped text. A value that only a newer
 //! daemon defines counts as unknown, never as good. No I/O.
 
+mod origin;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -12,6 +14,7 @@ use crate::api::wire;
 use crate::notifier::message::{
     Acknowledged, Cleared, Evidence, Hit, Item, Level, Transition, clean,
 };
+use crate::notifier::node_state::origin::Origins;
 
 /// Of one cause.
 const MAX_HITS: usize = 64;
@@ -126,17 +129,20 @@ impl NodeState {
             .iter()
             .map(|finding| (finding.id.as_str(), finding))
             .collect();
+        let origins = Origins::new(&answers.drives, &answers.volumes);
         let mut state = NodeState {
             host: clean(&answers.node.name),
             causes: answers
                 .causes
                 .iter()
-                .map(|cause| observed_cause(cause, &findings))
+                .map(|cause| observed_cause(cause, &findings, &origins))
                 .collect(),
             cleared: answers
                 .findings
                 .iter()
-                .filter_map(|finding| Some((finding.id.clone(), cleared_finding(finding)?)))
+                .filter_map(|finding| {
+                    Some((finding.id.clone(), cleared_finding(finding, &origins)?))
+                })
                 .collect(),
             good: BTreeSet::new(),
             subjects: BTreeSet::new(),
@@ -206,7 +212,11 @@ fn time(time: Option<prost_types::Timestamp>) -> Option<Timestamp> {
     time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())
 }
 
-fn observed_cause(cause: &wire::Cause, findings: &BTreeMap<&str, &wire::Finding>) -> ObservedCause {
+fn observed_cause(
+    cause: &wire::Cause,
+    findings: &BTreeMap<&str, &wire::Finding>,
+    origins: &Origins<'_>,
+) -> ObservedCause {
     use wire::cause::Kind;
     let kind = match cause.kind() {
         Kind::Drive => "drive",
@@ -252,6 +262,7 @@ fn observed_cause(cause: &wire::Cause, findings: &BTreeMap<&str, &wire::Finding>
             reasons.push(reason);
         }
     }
+    let own_reasons = cause.findings.iter().map(|finding| finding.reason.as_str());
     let acknowledged = known().find_map(|finding| finding.acknowledged.as_ref());
     let item = Item {
         transition: Transition::Present,
@@ -267,7 +278,7 @@ fn observed_cause(cause: &wire::Cause, findings: &BTreeMap<&str, &wire::Finding>
         reasons,
         message: clean(&cause.message),
         since: time(cause.since),
-        hits: cause.hits.iter().take(MAX_HITS).map(hit).collect(),
+        hits: hits(&cause.hits),
         more_hits: cause.more_hits + cause.hits.len().saturating_sub(MAX_HITS) as u64,
         only_on_it: cause.kind() == Kind::Drive && cause.consequences.is_empty(),
         evidence,
@@ -279,6 +290,7 @@ fn observed_cause(cause: &wire::Cause, findings: &BTreeMap<&str, &wire::Finding>
         }),
         cleared: None,
         good: false,
+        user_made: origins.is_user_made(cause.subject.as_ref(), own_reasons),
     };
     let subject = cause.subject.as_ref();
     ObservedCause {
@@ -323,6 +335,15 @@ fn explain_command(name: &str) -> String {
     }
 }
 
+/// The node's own mounts and swap before what is named after pods and claims.
+fn hits(hits: &[wire::CauseHit]) -> Vec<Hit> {
+    let mut hits: Vec<Hit> = hits.iter().map(hit).collect();
+    let is_own = |hit: &Hit| matches!(hit.kind.as_str(), "mount" | "swap" | "device");
+    hits.sort_by_key(|hit| (hit.covered, !hit.last_copy, !is_own(hit)));
+    hits.truncate(MAX_HITS);
+    hits
+}
+
 fn hit(hit: &wire::CauseHit) -> Hit {
     use wire::cause_hit::Kind;
     Hit {
@@ -340,7 +361,7 @@ fn hit(hit: &wire::CauseHit) -> Hit {
     }
 }
 
-fn cleared_finding(finding: &wire::Finding) -> Option<ClearedFinding> {
+fn cleared_finding(finding: &wire::Finding, origins: &Origins<'_>) -> Option<ClearedFinding> {
     let cleared = finding.cleared.as_ref()?;
     let why = match finding.clears_when.as_str() {
         condition if condition.is_empty() || condition.starts_with("never") => cleared.why.clone(),
@@ -383,6 +404,7 @@ fn cleared_finding(finding: &wire::Finding) -> Option<ClearedFinding> {
         acknowledged: None,
         cleared: Some(cleared.clone()),
         good: false,
+        user_made: origins.is_user_made(subject, [finding.reason.as_str()]),
     };
     Some(ClearedFinding {
         item,

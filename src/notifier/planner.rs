@@ -5,6 +5,7 @@
 //! state before and after is a value, which is stored together with the notifications that came of
 //! it. After a crash the same transitions give the same ids.
 
+mod lane;
 mod transitions;
 
 use std::collections::BTreeMap;
@@ -15,25 +16,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::notifier::message::{Item, Kind, Level, Notification, SCHEMA, Transition, stable_id};
 use crate::notifier::node_state::{NodeCounts, NodeState};
+use crate::notifier::planner::lane::{Lane, SLOW_WAIT};
 use crate::notifier::schedule::{Digest, QuietHours, local_date};
 use crate::notifier::text::{self, Writer};
 
-/// Causes with this reason come first among equally severe ones: the next failure loses data.
-const LEADING_REASON: &str = "RedundancyLost";
 /// Items of one notification. More items make more notifications.
 const MAX_ITEMS: usize = 100;
-/// Changes of one window that keep all evidence and hits: a flood must fit into the memory of a small
-/// process.
-const MAX_DETAILED: usize = 1000;
 /// Threads that one message continues.
 const MAX_PARENTS: usize = 20;
-/// Held items that are described. The others are counted.
-const MAX_HELD: usize = 1000;
-/// So many notifications of changes within `BURST_WINDOW` go out at once; then one per `SLOW_WAIT`,
-/// with all changes.
-const BURST: usize = 10;
-const BURST_WINDOW: SignedDuration = SignedDuration::from_mins(10);
-const SLOW_WAIT: SignedDuration = SignedDuration::from_mins(1);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
@@ -62,15 +52,12 @@ pub(crate) struct PlannerState {
     known: BTreeMap<String, KnownCause>,
     /// Cleared findings that are accounted for: id → when it cleared.
     cleared: BTreeMap<String, Timestamp>,
-    /// Transitions that wait for the end of the window.
-    window: Vec<Change>,
-    window_since: Option<Timestamp>,
-    held: Vec<Change>,
-    held_omitted: u64,
-    /// When the latest notifications of changes were made.
-    recent: Vec<Timestamp>,
+    /// Changes of the node's own storage.
+    #[serde(flatten)]
+    own: Lane,
+    /// Changes that unprivileged users can make.
+    user_made: Lane,
     day: String,
-    sent_today: u32,
     silence: Option<Silence>,
     /// Since when the daemon had not answered, if that was announced and its return was not yet.
     back_since: Option<Timestamp>,
@@ -144,15 +131,9 @@ impl PlannerState {
             self.back_since = Some(silence.since);
         }
         let changes = self.changes(state, settings, now);
-        if !changes.is_empty() && self.window_since.is_none() {
-            self.window_since = Some(now);
-        }
-        for mut change in changes {
-            if self.window.len() >= MAX_DETAILED {
-                change.item.shorten();
-            }
-            self.window.push(change);
-        }
+        let (user_made, own) = changes.into_iter().partition(|it| it.item.user_made);
+        self.own.collect(own, now);
+        self.user_made.collect(user_made, now);
         self.tick(settings, now)
     }
 
@@ -179,12 +160,17 @@ impl PlannerState {
         let today = local_date(now, &settings.zone);
         if self.day != today {
             self.day = today;
-            self.sent_today = 0;
+            self.own.sent_today = 0;
+            self.user_made.sent_today = 0;
         }
         let mut notifications: Vec<Notification> =
             self.announce_return(settings, now).into_iter().collect();
-        notifications.extend(self.close_window(settings, now));
-        notifications.extend(self.release_held(settings, now));
+        for user_made in [false, true] {
+            notifications.extend(self.close_window(user_made, settings, now));
+        }
+        for user_made in [false, true] {
+            notifications.extend(self.release_held(user_made, settings, now));
+        }
         notifications.extend(self.announce_silence(settings, now));
         notifications.extend(self.remind(settings, now));
         notifications.extend(self.make_digest(settings, now));
@@ -195,8 +181,8 @@ impl PlannerState {
     pub(crate) fn next_due(&self, settings: &Settings, now: Timestamp) -> Timestamp {
         let soon = now + SignedDuration::from_secs(60);
         [
-            self.window_since
-                .map(|since| self.window_end(since, settings)),
+            self.own.window_end(settings),
+            self.user_made.window_end(settings),
             self.silence
                 .as_ref()
                 .filter(|silence| !silence.announced)
@@ -211,79 +197,54 @@ impl PlannerState {
         .fold(soon, Timestamp::min)
     }
 
-    fn window_end(&self, since: Timestamp, settings: &Settings) -> Timestamp {
-        let recent = self
-            .recent
-            .iter()
-            .filter(|sent| since.duration_since(**sent) < BURST_WINDOW);
-        let wait = match recent.count() >= BURST {
-            true => settings.group_wait.max(SLOW_WAIT),
-            false => settings.group_wait,
-        };
-        since + wait
+    fn lane(&mut self, user_made: bool) -> &mut Lane {
+        match user_made {
+            true => &mut self.user_made,
+            false => &mut self.own,
+        }
     }
 
-    fn close_window(&mut self, settings: &Settings, now: Timestamp) -> Vec<Notification> {
-        // A clock that was set back delays nothing.
-        let is_over = self
-            .window_since
-            .is_some_and(|since| self.window_end(since, settings) <= now || now < since);
-        if !is_over {
-            return Vec::new();
-        }
-        self.window_since = None;
+    fn close_window(
+        &mut self,
+        user_made: bool,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Vec<Notification> {
         let is_bad_only = settings.quiet_hours_bad_only && settings.quiet_until(now).is_some();
-        let passes =
-            |change: &Change| change.urgent && (!is_bad_only || change.item.severity == Level::Bad);
-        let (mut sent, held): (Vec<_>, Vec<_>) = std::mem::take(&mut self.window)
-            .into_iter()
-            .partition(|change| passes(change) || !self.is_quiet(settings, now));
-        for change in &mut sent {
-            self.replace_held(change);
-        }
-        for change in held {
-            match self.held.len() < MAX_HELD {
-                true => self.held.push(change),
-                false => self.held_omitted += 1,
-            }
-        }
-        let notifications = self.grouped(Kind::Changes, sent, settings, now);
-        self.recent
-            .retain(|sent| *sent <= now && now.duration_since(*sent) < BURST_WINDOW);
-        self.recent.extend(notifications.iter().map(|_| now));
+        let is_quiet = self.is_quiet(user_made, settings, now);
+        let passes = |change: &Change| {
+            let is_let_through = !is_bad_only || change.item.severity == Level::Bad;
+            !is_quiet || (change.urgent && is_let_through)
+        };
+        let sent = self.lane(user_made).close_window(settings, passes, now);
+        let notifications = self.grouped(Kind::Changes, sent.unwrap_or_default(), settings, now);
+        self.lane(user_made).note_sent(notifications.len(), now);
         notifications
     }
 
-    /// What is sent now supersedes the beginning of the same cause that was held back.
-    fn replace_held(&mut self, change: &mut Change) {
-        if change.item.transition != Transition::Worse {
-            return;
-        }
-        let is_superseded = |held: &Change| {
-            held.item.cause == change.item.cause
-                && matches!(held.item.transition, Transition::Raised | Transition::Worse)
+    /// Messages about what users can make do not use up the limit of the others.
+    fn is_quiet(&self, user_made: bool, settings: &Settings, now: Timestamp) -> bool {
+        let sent = match user_made {
+            true => self
+                .own
+                .sent_today
+                .saturating_add(self.user_made.sent_today),
+            false => self.own.sent_today,
         };
-        let mut held = self.held.iter().filter(|held| is_superseded(held));
-        let was_raised = held.any(|held| held.item.transition == Transition::Raised);
-        self.held.retain(|held| !is_superseded(held));
-        if was_raised {
-            change.item.transition = Transition::Raised;
-        }
-    }
-
-    fn is_quiet(&self, settings: &Settings, now: Timestamp) -> bool {
         settings.quiet_until(now).is_some()
-            || settings
-                .daily_limit
-                .is_some_and(|limit| self.sent_today >= limit)
+            || settings.daily_limit.is_some_and(|limit| sent >= limit)
     }
 
-    fn release_held(&mut self, settings: &Settings, now: Timestamp) -> Vec<Notification> {
-        if self.held.is_empty() || self.is_quiet(settings, now) {
+    fn release_held(
+        &mut self,
+        user_made: bool,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Vec<Notification> {
+        if self.is_quiet(user_made, settings, now) {
             return Vec::new();
         }
-        let held = std::mem::take(&mut self.held);
-        let omitted = std::mem::take(&mut self.held_omitted);
+        let (held, omitted) = self.lane(user_made).take_held();
         let mut summaries = self.grouped(Kind::Summary, held, settings, now);
         if let Some(last) = summaries.last_mut().filter(|_| omitted > 0) {
             last.text.push_str(&format!(
@@ -301,17 +262,14 @@ impl PlannerState {
         now: Timestamp,
     ) -> Vec<Notification> {
         // Worst first, and what has cleared last. The changes of one cause stay in their order.
-        let mut worst: BTreeMap<String, (bool, (Level, bool))> = BTreeMap::new();
+        let mut best = BTreeMap::new();
         for change in &changes {
-            let over = change.item.transition == Transition::Cleared;
-            let entry = worst
-                .entry(change.item.cause.clone())
-                .or_insert((false, (Level::Good, false)));
-            let leads = change.item.reasons.iter().any(|it| it == LEADING_REASON);
-            *entry = (entry.0 || !over, entry.1.max((change.item.severity, leads)));
+            let rank = change.item.rank();
+            let best = best.entry(change.item.cause.clone()).or_insert(rank);
+            *best = (*best).max(rank);
         }
         changes.sort_by_cached_key(|change| {
-            let rank = worst.get(&change.item.cause).copied();
+            let rank = best.get(&change.item.cause).copied();
             (std::cmp::Reverse(rank), change.item.cause.clone())
         });
         let mut notifications = Vec::new();
@@ -360,7 +318,9 @@ impl PlannerState {
         text: String,
         now: Timestamp,
     ) -> Notification {
-        self.sent_today = self.sent_today.saturating_add(1);
+        let user_made = !items.is_empty() && items.iter().all(|item| item.user_made);
+        let lane = self.lane(user_made);
+        lane.sent_today = lane.sent_today.saturating_add(1);
         Notification {
             schema: SCHEMA.to_owned(),
             id: self.id(kind, keys),
@@ -442,12 +402,29 @@ impl PlannerState {
 
     fn remind(&mut self, settings: &Settings, now: Timestamp) -> Vec<Notification> {
         // Without the daemon nobody knows whether it is still there.
-        if settings.repeat.is_none() || self.silence.is_some() || self.is_quiet(settings, now) {
+        if settings.repeat.is_none() || self.silence.is_some() {
+            return Vec::new();
+        }
+        [false, true]
+            .into_iter()
+            .flat_map(|user_made| self.remind_of(user_made, settings, now))
+            .collect()
+    }
+
+    fn remind_of(
+        &mut self,
+        user_made: bool,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Vec<Notification> {
+        if self.is_quiet(user_made, settings, now) {
             return Vec::new();
         }
         let mut due = Vec::new();
         for cause in self.known.values_mut() {
-            let is_due = cause.is_open() && cause.reminder_at.is_some_and(|at| at <= now);
+            let is_due = cause.item.user_made == user_made
+                && cause.is_open()
+                && cause.reminder_at.is_some_and(|at| at <= now);
             if !is_due {
                 continue;
             }
@@ -493,8 +470,9 @@ impl PlannerState {
                 silence.why
             )
         });
-        let (level, summary, mut text) = writer.digest(self.counts.as_ref(), silent.as_deref());
-        let items: Vec<Item> = self
+        let digest = writer.digest(self.counts.as_ref(), silent.as_deref());
+        let (level, summary, mut text) = (digest.level, digest.summary, digest.text);
+        let mut items: Vec<Item> = self
             .known
             .values()
             .filter(|cause| cause.over_since.is_none())
@@ -504,12 +482,17 @@ impl PlannerState {
                 ..cause.item.clone()
             })
             .collect();
+        items.sort_by_key(|item| std::cmp::Reverse(item.rank()));
         if !items.is_empty() {
             text.push_str(match silent {
                 Some(_) => "\nLast known problems:\n\n",
                 None => "\nProblems:\n\n",
             });
             text.push_str(&writer.items(&items));
+        }
+        if !digest.remarks.is_empty() {
+            text.push('\n');
+            text.push_str(&digest.remarks);
         }
         let items = items.into_iter().take(MAX_ITEMS).collect();
         let mut digest =

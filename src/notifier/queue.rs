@@ -139,7 +139,8 @@ impl Queue {
         }
     }
 
-    /// Drops a reminder, a digest or a summary first, and the oldest of these.
+    /// Drops first what users can make, then a reminder, a digest or a summary, and the oldest of
+    /// these.
     fn drop_one(&mut self, target: &str, why: &str) {
         let Some(line) = self.lines.get_mut(target) else {
             return;
@@ -155,7 +156,11 @@ impl Queue {
         let at = line
             .entries
             .iter()
-            .position(|entry| free(entry) && can_go(entry))
+            .position(|entry| free(entry) && entry.notification.is_user_made())
+            .or_else(|| {
+                let mut entries = line.entries.iter();
+                entries.position(|entry| free(entry) && can_go(entry))
+            })
             .or_else(|| line.entries.iter().position(free));
         if let Some(entry) = at.and_then(|at| line.entries.remove(at)) {
             let (id, title) = (&entry.notification.id, &entry.notification.title);
@@ -188,7 +193,9 @@ impl Queue {
             if paused || line.in_flight.is_some() {
                 continue;
             }
-            let due = line.entries.iter().find(|entry| entry.not_before <= now);
+            // What users can make waits for the rest.
+            let due = line.entries.iter().filter(|entry| entry.not_before <= now);
+            let due = due.min_by_key(|entry| entry.notification.is_user_made());
             if let Some(entry) = due {
                 line.in_flight = Some(entry.notification.id.clone());
                 started.push((name.clone(), entry.notification.clone()));

@@ -16,13 +16,21 @@ const FULL_ITEMS: usize = 20;
 const MAX_EVIDENCE: usize = 5;
 const MAX_HITS: usize = 20;
 const MAX_TITLE_NAMES: usize = 3;
+/// The longest name, in characters. Names are of others: each is cut alone, so that none displaces
+/// another.
+const MAX_NAME: usize = 64;
+const MAX_SHORT: usize = 32;
+/// The longest line of what others wrote: a problem, a warning.
+const MAX_LINE: usize = 300;
+/// Items in the list at the beginning of a text.
+const MAX_LISTED: usize = 8;
 
 /// `[BAD] node7: sda (slot 03): SmartFailing and 1 more`. Of several items the worst that is not over,
 /// and the names of the others.
 pub(crate) fn title(kind: Kind, host: &str, severity: Level, items: &[Item]) -> String {
     let is_over = |item: &&Item| item.transition == Transition::Cleared;
     let open = items.iter().filter(|item| !is_over(item));
-    let worst = open.rev().max_by_key(|item| item.severity);
+    let worst = open.rev().max_by_key(|item| item.rank());
     let mark = match (kind, worst) {
         (Kind::Test, _) => "test",
         (Kind::Digest, _) => "digest",
@@ -43,7 +51,24 @@ pub(crate) fn title(kind: Kind, host: &str, severity: Level, items: &[Item]) -> 
             format!("{held}{}{}", one(first), others(first, items))
         }
     };
-    format!("[{mark}] {host}: {what}")
+    format!("[{mark}] {}: {what}", cut(host, MAX_NAME))
+}
+
+/// Beginning and end of a text that is too long: two paths or names often differ in their ends.
+fn cut(text: &str, max: usize) -> String {
+    let length = text.chars().count();
+    if length <= max {
+        return text.to_owned();
+    }
+    let tail = max / 3;
+    let head = text.chars().take(max - tail - 1);
+    let end = text.chars().skip(length - tail);
+    head.chain(std::iter::once('…')).chain(end).collect()
+}
+
+fn cut_all<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let texts: Vec<String> = texts.into_iter().map(|it| cut(it, MAX_NAME)).collect();
+    texts.join(", ")
 }
 
 /// `; and 2 more: sdb, sdc`.
@@ -51,8 +76,7 @@ fn others(first: &Item, items: &[Item]) -> String {
     let mut known = std::collections::BTreeSet::from([first.name.as_str()]);
     let names = items.iter().map(|item| item.name.as_str());
     let names: Vec<&str> = names.filter(|name| known.insert(name)).collect();
-    let shown = names.iter().take(MAX_TITLE_NAMES);
-    let shown = shown.copied().collect::<Vec<_>>().join(", ");
+    let shown = cut_all(names.iter().take(MAX_TITLE_NAMES).copied());
     match (items.len() - 1, names.is_empty()) {
         (0, _) => String::new(),
         (more, true) => format!("; and {more} more"),
@@ -67,7 +91,7 @@ fn others(first: &Item, items: &[Item]) -> String {
 fn one(item: &Item) -> String {
     let slot = match slot_name(&item.slot) {
         "" => String::new(),
-        slot => format!(" (slot {slot})"),
+        slot => format!(" (slot {})", cut(slot, MAX_SHORT)),
     };
     let transition = match item.transition {
         Transition::Raised => String::new(),
@@ -76,14 +100,27 @@ fn one(item: &Item) -> String {
     };
     let reasons = match item.reasons.as_slice() {
         [] => String::new(),
-        [reason] => format!(": {reason}"),
-        [reason, more @ ..] => format!(": {reason} and {} more", more.len()),
+        [reason] => format!(": {}", cut(reason, MAX_NAME)),
+        [reason, more @ ..] => {
+            format!(": {} and {} more", cut(reason, MAX_NAME), more.len())
+        }
     };
     let over = match item.transition {
         Transition::Cleared if item.good && !item.reasons.is_empty() => " cleared",
         _ => "",
     };
-    format!("{}{slot}{transition}{reasons}{over}", item.name)
+    let name = cut(&item.name, MAX_NAME);
+    format!("{name}{slot}{transition}{reasons}{over}")
+}
+
+pub(crate) struct DigestText {
+    pub level: Level,
+    /// For the title.
+    pub summary: String,
+    /// The beginning; the problems follow.
+    pub text: String,
+    /// The end: texts of others may be in it.
+    pub remarks: String,
 }
 
 pub(crate) struct Writer<'a> {
@@ -94,6 +131,18 @@ pub(crate) struct Writer<'a> {
 impl Writer<'_> {
     pub(crate) fn items(&self, items: &[Item]) -> String {
         let mut text = String::new();
+        // A chat shows only the beginning.
+        if items.len() > 1 {
+            for item in items.iter().take(MAX_LISTED) {
+                let severity = item.severity.word();
+                line(&mut text, format_args!("{severity} {}", one(item)));
+            }
+            let more = items.len().saturating_sub(MAX_LISTED);
+            if more > 0 {
+                line(&mut text, format_args!("and {more} more"));
+            }
+            text.push('\n');
+        }
         for item in items.iter().take(FULL_ITEMS) {
             self.item(&mut text, item);
             text.push('\n');
@@ -110,17 +159,14 @@ impl Writer<'_> {
     }
 
     fn item(&self, text: &mut String, item: &Item) {
-        let about: Vec<&str> = [
-            item.model.as_str(),
-            item.serial.as_str(),
-            item.detail.as_str(),
-        ]
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect();
+        let about: Vec<String> = [&item.model, &item.serial, &item.detail]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .map(|part| cut(part, MAX_NAME))
+            .collect();
         let slot = match slot_name(&item.slot) {
             "" => String::new(),
-            slot => format!("  slot {slot}"),
+            slot => format!("  slot {}", cut(slot, MAX_SHORT)),
         };
         let gap = if about.is_empty() { "" } else { "  " };
         let severity = item.severity.word();
@@ -131,7 +177,11 @@ impl Writer<'_> {
         };
         line(
             text,
-            format_args!("{}{slot}{gap}{}: {state}", item.name, about.join("  ")),
+            format_args!(
+                "{}{slot}{gap}{}: {state}",
+                cut(&item.name, MAX_NAME),
+                about.join("  ")
+            ),
         );
         line(text, format_args!("  host      {}", self.host));
         let mut field = |name: &str, value: &str| {
@@ -145,8 +195,8 @@ impl Writer<'_> {
             None => ("", "problem"),
         };
         field("now", &self.local_times(now));
-        field(problem, &self.local_times(&item.message));
-        field("reasons", &item.reasons.join(", "));
+        field(problem, &cut(&self.local_times(&item.message), MAX_LINE));
+        field("reasons", &cut_all(item.reasons.iter().map(String::as_str)));
         if let Some(since) = item.since {
             field("since", &self.local(since));
         }
@@ -200,19 +250,16 @@ impl Writer<'_> {
         field("command", &item.command);
     }
 
-    /// What is known about the whole node. What is not known is said first.
-    pub(crate) fn digest(
-        &self,
-        counts: Option<&NodeCounts>,
-        silent: Option<&str>,
-    ) -> (Level, String, String) {
+    /// What is known about the whole node.
+    pub(crate) fn digest(&self, counts: Option<&NodeCounts>, silent: Option<&str>) -> DigestText {
         let Some(counts) = counts.filter(|_| silent.is_none()) else {
             let why = silent.unwrap_or("diskvitalsd has not been reached yet");
-            return (
-                Level::Unknown,
-                "health is unknown: diskvitalsd does not answer".to_owned(),
-                format!("The health of the drives is not known: {why}\n"),
-            );
+            return DigestText {
+                level: Level::Unknown,
+                summary: "health is unknown: diskvitalsd does not answer".to_owned(),
+                text: format!("The health of the drives is not known: {why}\n"),
+                remarks: String::new(),
+            };
         };
         let drives = tally("drive", "drives", &counts.drives);
         let volumes = tally("volume", "volumes", &counts.volumes);
@@ -226,11 +273,18 @@ impl Writer<'_> {
         let mut text = String::new();
         line(&mut text, format_args!("Drives: {drives}"));
         line(&mut text, format_args!("Volumes: {volumes}"));
-        for name in &counts.near_end_of_life {
-            line(&mut text, format_args!("Near the end of life: {name}"));
-        }
-        for warning in &counts.unread {
-            line(&mut text, format_args!("Not read: {warning}"));
+        let mut remarks = String::new();
+        let lists = [
+            ("Near the end of life", &counts.near_end_of_life),
+            ("Not read", &counts.unread),
+        ];
+        for (title, names) in lists {
+            for name in names {
+                line(
+                    &mut remarks,
+                    format_args!("{title}: {}", cut(name, MAX_LINE)),
+                );
+            }
         }
         let level = counts.drives.level().max(counts.volumes.level());
         // An unread source hides what it would report.
@@ -238,7 +292,12 @@ impl Writer<'_> {
             true => level,
             false => level.max(Level::Unknown),
         };
-        (level, parts.join("; "), text)
+        DigestText {
+            level,
+            summary: parts.join("; "),
+            text,
+            remarks,
+        }
     }
 
     pub(crate) fn local(&self, time: Timestamp) -> String {
@@ -261,9 +320,10 @@ impl Writer<'_> {
 }
 
 fn hit_name(hit: &Hit) -> String {
+    let name = cut(&hit.name, MAX_NAME);
     match hit.kind.as_str() {
-        "mount" | "device" => hit.name.clone(),
-        kind => format!("{kind} {}", hit.name),
+        "mount" | "device" => name,
+        kind => format!("{kind} {name}"),
     }
 }
 

@@ -18,9 +18,11 @@ pub(crate) trait StreamGuard: Unpin {
     }
 
     /// Called after each read, also after a read that gave no bytes yet.
-    fn after_read(&mut self, _bytes: usize, _cx: &mut Context<'_>) -> io::Result<()> {
+    fn after_read(&mut self, _bytes: &[u8], _cx: &mut Context<'_>) -> io::Result<()> {
         Ok(())
     }
+
+    fn after_write(&mut self, _bytes: usize) {}
 }
 
 pub(crate) struct GuardedStream<G> {
@@ -49,6 +51,14 @@ impl TrackedStream {
     }
 }
 
+impl<G: StreamGuard> GuardedStream<G> {
+    fn note_written(&mut self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.guard.after_write(*bytes);
+        }
+    }
+}
+
 impl<G: StreamGuard> AsyncRead for GuardedStream<G> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -58,7 +68,7 @@ impl<G: StreamGuard> AsyncRead for GuardedStream<G> {
         self.guard.before_io(cx)?;
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.guard.after_read(buf.filled().len() - before, cx)?;
+        self.guard.after_read(&buf.filled()[before..], cx)?;
         read
     }
 }
@@ -70,7 +80,9 @@ impl<G: StreamGuard> AsyncWrite for GuardedStream<G> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.guard.before_io(cx)?;
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.note_written(&written);
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -87,7 +99,9 @@ impl<G: StreamGuard> AsyncWrite for GuardedStream<G> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.guard.before_io(cx)?;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.note_written(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

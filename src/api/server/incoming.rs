@@ -1,5 +1,5 @@
-//! Incoming connections: counted per uid, closed when they do not speak HTTP/2 in time, and closed
-//! when the daemon ends.
+//! Incoming connections: counted per uid, closed when they do not speak HTTP/2 in time, send more
+//! control frames than calls need, and when the daemon ends.
 //!
 //! In: a listening socket. Out: streams for tonic, each with a permit until it is closed.
 
@@ -16,11 +16,11 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
 use crate::api::client::tracked_stream::{GuardedStream, StreamGuard};
+use crate::api::server::frame_budget::{FrameBudget, PREFACE_BYTES};
 use crate::api::server::quota::{ConnectionQuota, QuotaPermit};
+use crate::api::server::refusals::{ConnectBudget, RefusalLog};
 use crate::host::listen::Incoming;
 
-/// Length of `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n` (RFC 9113, 3.4).
-const PREFACE_BYTES: usize = 24;
 /// The preface time-out consists of this many consecutive waits. A machine that did not run for a
 /// while (a suspended machine, a paused guest) loses only one of them.
 const TIMEOUT_SLICES: u32 = 5;
@@ -30,8 +30,8 @@ pub(crate) struct QuotaIncoming {
     quota: ConnectionQuota,
     preface: Duration,
     cancel: watch::Receiver<bool>,
-    /// True while connections are refused: the refusal is logged once, not per connection.
-    refusing: bool,
+    refusals: RefusalLog,
+    connects: ConnectBudget,
 }
 
 impl QuotaIncoming {
@@ -41,12 +41,14 @@ impl QuotaIncoming {
         preface: Duration,
         cancel: watch::Receiver<bool>,
     ) -> QuotaIncoming {
+        let refusals = RefusalLog::new(incoming.name());
         QuotaIncoming {
             incoming,
             quota,
             preface,
             cancel,
-            refusing: false,
+            refusals,
+            connects: ConnectBudget::default(),
         }
     }
 }
@@ -59,19 +61,25 @@ impl Stream for QuotaIncoming {
         loop {
             let stream = ready!(this.incoming.poll_accept(cx));
             let cred = stream.peer_cred().ok();
-            let uid = cred.map(|cred| cred.uid());
-            if let Some(permit) = this.quota.acquire(uid, cred.map(|cred| cred.gid())) {
-                this.refusing = false;
-                let guard = ConnectionGuard::new(permit, this.preface, this.cancel.clone());
-                return Poll::Ready(Some(Ok(GuardedStream { stream, guard })));
+            let caller = (cred.map(|cred| cred.uid()), cred.map(|cred| cred.gid()));
+            if !this.connects.admit(caller) {
+                this.refusals.note(caller.0, "too many are opened");
+                continue;
             }
-            if !std::mem::replace(&mut this.refusing, true) {
-                tracing::warn!(
-                    socket = this.incoming.name(),
-                    uid,
-                    "connection refused: too many are open"
-                );
-            }
+            let Some(permit) = this.quota.acquire(caller.0, caller.1) else {
+                this.refusals.note(caller.0, "too many are open");
+                continue;
+            };
+            let guard = ConnectionGuard {
+                handshake: Some(Handshake::new(this.preface)),
+                cancel: WatchStream::from_changes(this.cancel.clone()),
+                frames: FrameBudget::new(Instant::now()),
+                caller,
+                refusals: this.refusals.clone(),
+                connects: this.connects.clone(),
+                _permit: permit,
+            };
+            return Poll::Ready(Some(Ok(GuardedStream { stream, guard })));
         }
     }
 }
@@ -82,6 +90,11 @@ pub(crate) struct ConnectionGuard {
     /// Until the preface is read.
     handshake: Option<Handshake>,
     cancel: WatchStream<bool>,
+    frames: FrameBudget,
+    /// Its uid and gid.
+    caller: (Option<u32>, Option<u32>),
+    refusals: RefusalLog,
+    connects: ConnectBudget,
     _permit: QuotaPermit,
 }
 
@@ -117,20 +130,6 @@ impl Handshake {
     }
 }
 
-impl ConnectionGuard {
-    fn new(
-        permit: QuotaPermit,
-        preface: Duration,
-        cancel: watch::Receiver<bool>,
-    ) -> ConnectionGuard {
-        ConnectionGuard {
-            handshake: Some(Handshake::new(preface)),
-            cancel: WatchStream::from_changes(cancel),
-            _permit: permit,
-        }
-    }
-}
-
 impl StreamGuard for ConnectionGuard {
     fn before_io(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match Pin::new(&mut self.cancel).poll_next(cx) {
@@ -142,11 +141,16 @@ impl StreamGuard for ConnectionGuard {
         }
     }
 
-    fn after_read(&mut self, bytes: usize, cx: &mut Context<'_>) -> io::Result<()> {
+    fn after_read(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> io::Result<()> {
+        if let Err(flood) = self.frames.received(bytes, Instant::now()) {
+            self.refusals.note(self.caller.0, &flood.to_string());
+            self.connects.note_flood(self.caller);
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, flood));
+        }
         let Some(handshake) = &mut self.handshake else {
             return Ok(());
         };
-        handshake.bytes_read += bytes;
+        handshake.bytes_read += bytes.len();
         if handshake.bytes_read >= PREFACE_BYTES {
             self.handshake = None;
         } else if handshake.poll_timeout(cx).is_ready() {
@@ -156,6 +160,10 @@ impl StreamGuard for ConnectionGuard {
             ));
         }
         Ok(())
+    }
+
+    fn after_write(&mut self, bytes: usize) {
+        self.frames.sent(bytes);
     }
 }
 
@@ -197,7 +205,15 @@ mod tests {
             let (_cutter, cut) = watch::channel(false);
             let mut connection = GuardedStream {
                 stream: UnixStream::from_std(here).unwrap(),
-                guard: ConnectionGuard::new(share, preface, cut),
+                guard: ConnectionGuard {
+                    handshake: Some(Handshake::new(preface)),
+                    cancel: WatchStream::from_changes(cut),
+                    frames: FrameBudget::new(Instant::now()),
+                    caller: (Some(1), Some(1)),
+                    refusals: RefusalLog::new("s"),
+                    connects: ConnectBudget::default(),
+                    _permit: share,
+                },
             };
             assert!(read(&mut connection).await.is_none());
             // Far more than the time-out passes at once.

@@ -637,3 +637,123 @@ fn a_message_has_all_that_a_person_needs() {
     );
     insta::assert_snapshot!(format!("{}\n\n{}", made[0].title, made[0].text));
 }
+
+/// Users' volumes with long names, all BAD.
+fn flood(count: usize) -> Vec<ObservedCause> {
+    let causes = (0..count).map(|at| {
+        let mut cause = cause(
+            &format!("{at:03}-{}", "x".repeat(900)),
+            Level::Bad,
+            &["ProbeTimeout"],
+        );
+        cause.item.user_made = true;
+        cause.item.slot = String::new();
+        cause
+    });
+    causes.collect()
+}
+
+#[test]
+fn what_users_can_make_neither_delays_nor_displaces_the_nodes_own_storage() {
+    let mut run = Run::calm(Settings {
+        daily_limit: Some(20),
+        ..settings()
+    });
+    let mut causes = Vec::new();
+    let mut made = 0;
+    for second in 0..12 {
+        causes = flood(10 * (second + 1));
+        made += run
+            .observe(&state(causes.clone()), 10 + 5 * second as i64)
+            .len();
+    }
+    assert!(made >= 10, "the users' messages are collected for a minute");
+    causes.insert(0, cause("sda", Level::Suspect, &["OutOfSpace"]));
+    causes.extend(flood(130).split_off(120));
+    let own = run.observe(&state(causes.clone()), 80);
+    assert_eq!(lines(&own), ["Changes SUSPECT: raised sda"]);
+    assert_eq!(own[0].title, "[SUSPECT] node7: sda (slot 03): OutOfSpace");
+    // Nor do they use up the limit: its end is announced, and theirs waits.
+    let over = with_cleared(
+        state(causes.split_off(1)),
+        &cause("sda", Level::Suspect, &["OutOfSpace"]),
+    );
+    run.restart();
+    let cleared = run.state.observe(&over, &run.settings, at(90));
+    assert_eq!(cleared, []);
+    assert_eq!(
+        lines(&run.tick(94)),
+        ["Changes SUSPECT: cleared sda"],
+        "the users' wait for a minute"
+    );
+}
+
+#[test]
+fn held_changes_of_users_displace_none_of_the_nodes_own_storage() {
+    let mut run = Run::calm(Settings {
+        quiet_hours: Some("12:00-13:00".parse().expect("hours")),
+        quiet_hours_bad_only: true,
+        ..settings()
+    });
+    let mut causes = flood(1500);
+    for cause in &mut causes {
+        cause.item.severity = Level::Suspect;
+    }
+    run.observe(&state(causes.clone()), 10);
+    causes.push(cause("sda", Level::Suspect, &["OutOfSpace"]));
+    run.observe(&state(causes), 30);
+    let made = run.tick(3700);
+    assert_eq!(lines(&made)[0], "Summary SUSPECT: raised sda");
+    assert_eq!(made.len(), 11);
+}
+
+#[test]
+fn the_beginning_of_a_message_names_each_of_several_causes_however_long_the_names_are() {
+    let mut run = Run::calm(settings());
+    let mut first = cause("sda", Level::Bad, &["SmartFailing"]);
+    first.item.hits = vec![first.item.hits[1].clone(); 60];
+    for hit in &mut first.item.hits {
+        hit.name = "p".repeat(1000);
+    }
+    let mut second = cause(
+        &format!("/{}/end", "d".repeat(1000)),
+        Level::Suspect,
+        &["a"],
+    );
+    second.item.model = "M".repeat(1000);
+    let third = acknowledged(cause("sdc", Level::Bad, &["a"]));
+    run.observe(&state(vec![cause("sdc", Level::Bad, &["a"])]), 5);
+    let made = run.observe(&state(vec![third, second, first]), 20);
+    assert!(
+        made[0]
+            .title
+            .starts_with("[BAD] node7: sda (slot 03): SmartFailing; and 2 more: /ddd"),
+        "{}",
+        made[0].title
+    );
+    let beginning: Vec<&str> = made[0].text.lines().take(4).collect();
+    assert_eq!(beginning[0], "BAD sda (slot 03): SmartFailing");
+    assert!(
+        beginning[1].starts_with("SUSPECT /ddd") && beginning[1].ends_with("/end (slot 03): a")
+    );
+    assert_eq!(beginning[2..], ["BAD sdc (slot 03) acknowledged: a", ""]);
+    assert!(made[0].text.len() < 8000, "{}", made[0].text.len());
+}
+
+#[test]
+fn a_digest_begins_with_the_problems_of_the_nodes_own_storage() {
+    let mut run = Run::calm(Settings {
+        digest: "daily 14:00".parse().expect("a schedule"),
+        ..settings()
+    });
+    let mut causes = flood(300);
+    causes.push(cause("sda", Level::Suspect, &["a"]));
+    let mut state = state(causes);
+    state.counts.unread = vec!["CSI driver ".repeat(90); 20];
+    run.observe(&state, 1);
+    let made = run.tick(2 * 3600);
+    assert_eq!(made[0].items[0].name, "sda");
+    let text = &made[0].text;
+    assert!(text.find("sda").is_some_and(|at| at < 200), "{text}");
+    assert!(text.find("Not read").is_some_and(|at| at > 2000));
+}

@@ -17,7 +17,8 @@ const RETURN_WINDOW: SignedDuration = SignedDuration::from_hours(24);
 /// A cause that is missing without a record has cleared when its subject was well for so long, or
 /// is gone for so long.
 const UNRECORDED_WAIT: SignedDuration = SignedDuration::from_mins(15);
-/// Causes that are followed, worst first: more than a node has drives and volumes.
+/// Causes that are followed, the node's own storage and the worst first: more than a node has drives
+/// and volumes.
 const MAX_KNOWN: usize = 10_000;
 /// Cleared findings that are remembered, the newest: more than the daemon lists.
 const MAX_CLEARED: usize = 100_000;
@@ -37,10 +38,14 @@ impl PlannerState {
             .flat_map(|cause| &cause.findings)
             .map(|finding| finding.id.as_str())
             .collect();
-        let observed: BTreeMap<&str, &ObservedCause> = state
+        let mut causes: Vec<&ObservedCause> = state
             .causes
             .iter()
             .filter(|cause| cause.item.severity >= settings.min_severity)
+            .collect();
+        causes.sort_by_key(|cause| std::cmp::Reverse(cause.item.rank()));
+        let observed: BTreeMap<&str, &ObservedCause> = causes
+            .into_iter()
             .take(MAX_KNOWN)
             .map(|cause| (cause.item.cause.as_str(), cause))
             .collect();

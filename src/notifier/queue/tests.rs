@@ -129,3 +129,24 @@ async fn messages_of_a_target_that_is_gone_are_removed_from_the_disk_as_well() {
     );
     assert_eq!(queue.waiting(), 0);
 }
+
+#[tokio::test]
+async fn what_users_can_make_waits_for_the_rest_and_is_dropped_first() {
+    let (mut queue, start) = (queue(), Instant::now());
+    let users = |id: &str| {
+        let mut message = (*message(id, Kind::Changes)).clone();
+        message.items[0].user_made = true;
+        Arc::new(message)
+    };
+    queue.push("mail", &message("digest", Kind::Digest), false, start);
+    for id in ["a", "b", "c"] {
+        queue.push("mail", &users(id), false, start);
+    }
+    queue.push("mail", &message("own", Kind::Changes), false, start);
+    let mut order = Vec::new();
+    while let [(_, next)] = queue.start_due(start).as_slice() {
+        order.push(next.id.clone());
+        queue.finish("mail", &next.id, Ok("ok".to_owned()), start);
+    }
+    assert_eq!(order, ["digest", "own", "c"]);
+}
