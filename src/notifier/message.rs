@@ -209,7 +209,9 @@ pub(crate) struct Notification {
 impl Notification {
     /// It is about nothing but what unprivileged users can make.
     pub(crate) fn is_user_made(&self) -> bool {
-        !self.items.is_empty() && self.items.iter().all(|item| item.user_made)
+        let is_about_them = || self.items.iter().all(|item| item.user_made);
+        // A digest is about the whole node.
+        self.kind != Kind::Digest && !self.items.is_empty() && is_about_them()
     }
 
     /// How loudly it calls: a recovery and an acknowledgement need nobody, however bad the problem

@@ -131,7 +131,11 @@ impl PlannerState {
             self.back_since = Some(silence.since);
         }
         let changes = self.changes(state, settings, now);
-        let (user_made, own) = changes.into_iter().partition(|it| it.item.user_made);
+        let (user_made, own): (Vec<_>, Vec<_>) =
+            changes.into_iter().partition(|it| it.item.user_made);
+        // What the cause of a pod's volume turns out to be may be the node's own, and the reverse.
+        self.own.take_over(&mut self.user_made, &own);
+        self.user_made.take_over(&mut self.own, &user_made);
         self.own.collect(own, now);
         self.user_made.collect(user_made, now);
         self.tick(settings, now)

@@ -13,8 +13,6 @@ use crate::api::wire::{DriveKind, MountRole, SubjectKind};
 const REASONS_OF_USERS: &[&str] = &[
     "OutOfSpace",
     "OutOfInodes",
-    "ProbeTimeout",
-    "NotAccessible",
     "NotMounted",
     "StagingNotMounted",
 ];
@@ -22,8 +20,9 @@ const REASONS_OF_USERS: &[&str] = &[
 pub(super) struct Origins<'a> {
     volumes: BTreeMap<&'a str, &'a wire::Volume>,
     remote_drives: BTreeSet<&'a str>,
-    /// Drives that carry a filesystem of the host.
+    /// Drives that carry a filesystem of the host, and those that carry one of a user.
     host_drives: BTreeSet<&'a str>,
+    user_drives: BTreeSet<&'a str>,
 }
 
 impl<'a> Origins<'a> {
@@ -31,13 +30,17 @@ impl<'a> Origins<'a> {
         let remote = drives
             .iter()
             .filter(|drive| drive.kind() == DriveKind::Remote);
-        let of_host = volumes.iter().filter(|volume| !belongs_to_user(volume));
+        let (of_users, of_host): (Vec<_>, Vec<_>) =
+            volumes.iter().partition(|it| belongs_to_user(it));
+        let drives_of = |volumes: Vec<&'a wire::Volume>| {
+            let ids = volumes.into_iter().flat_map(|volume| &volume.drive_ids);
+            ids.map(String::as_str).collect()
+        };
         Origins {
             volumes: volumes.iter().map(|it| (it.id.as_str(), it)).collect(),
             remote_drives: remote.map(|drive| drive.id.as_str()).collect(),
-            host_drives: of_host
-                .flat_map(|volume| volume.drive_ids.iter().map(String::as_str))
-                .collect(),
+            host_drives: drives_of(of_host),
+            user_drives: drives_of(of_users),
         }
     }
 
@@ -63,7 +66,9 @@ impl<'a> Origins<'a> {
     }
 
     fn is_users_disk(&self, id: &str) -> bool {
-        self.remote_drives.contains(id) && !self.host_drives.contains(id)
+        self.remote_drives.contains(id)
+            && self.user_drives.contains(id)
+            && !self.host_drives.contains(id)
     }
 
     fn is_user_made_of<'b>(
@@ -90,7 +95,8 @@ fn belongs_to_user(volume: &wire::Volume) -> bool {
 }
 
 /// A FUSE filesystem of a user; or a mount without set-user-id bits and devices, as mount(8),
-/// udisks and automount make them for users, of an image, of a network filesystem or below /media.
+/// udisks and automount make them for users, of an image, or below /media or /net. Others are made by
+/// root, who hardens them in the same way.
 fn is_users_mount(volume: &wire::Volume) -> bool {
     if !volume.driver.is_empty() || volume.mounts.is_empty() {
         return false;
@@ -111,15 +117,15 @@ fn is_users_mount(volume: &wire::Volume) -> bool {
             .all(|option| mount.options.iter().any(|it| it == option))
     };
     let is_medium = |mount: &wire::VolumeMount| {
-        ["/media/", "/run/media/"]
+        ["/media/", "/run/media/", "/net/"]
             .iter()
             .any(|directory| mount.path.starts_with(directory))
     };
-    let is_attached = volume.remote || volume.devices.iter().any(|name| is_loop(name));
+    let is_image = volume.devices.iter().any(|name| is_loop(name));
     let mut mounts = volume.mounts.iter();
     mounts.all(|mount| {
         (is_fuse && owner(mount).is_some_and(|uid| uid != 0))
-            || (is_confined(mount) && (is_attached || is_fuse || is_medium(mount)))
+            || (is_confined(mount) && (is_image || is_medium(mount)))
     })
 }
 
@@ -178,8 +184,27 @@ mod tests {
             ..volume("xfs", "/mnt/disks/1", &["rw"], &[])
         };
         let hardened = volume("ext4", "/tmp", &["nosuid", "nodev"], &[]);
+        let confined = ["rw", "nosuid", "nodev"];
         let fuse_of_root = volume("fuse.glusterfs", "/g", &[], &["user_id=1000", "user_id=0"]);
-        for own in [on_loop, with_pods, hardened, fuse_of_root] {
+        let ntfs_of_root = volume("fuseblk", "/mnt/win", &confined, &["user_id=0"]);
+        let on_san = wire::Volume {
+            remote: true,
+            ..volume("xfs", "/var/lib/postgresql", &confined, &[])
+        };
+        let home_of_nfs = wire::Volume {
+            remote: true,
+            drive_ids: Vec::new(),
+            ..volume("nfs4", "/home", &confined, &[])
+        };
+        for own in [
+            on_loop,
+            with_pods,
+            hardened,
+            fuse_of_root,
+            ntfs_of_root,
+            on_san,
+            home_of_nfs,
+        ] {
             for reason in ["OutOfSpace", "FilesystemCorrupted", "ProbeTimeout"] {
                 assert!(!is_user_made(own.clone(), reason), "{own:?}");
             }
@@ -193,7 +218,9 @@ mod tests {
             ..volume("ext4", "/var/lib/kubelet/pods/x", &[], &[])
         };
         assert!(is_user_made(of_pod.clone(), "OutOfSpace"));
-        assert!(!is_user_made(of_pod.clone(), "FilesystemCorrupted"));
+        for own in ["FilesystemCorrupted", "NotAccessible", "ProbeTimeout"] {
+            assert!(!is_user_made(of_pod.clone(), own), "{own}");
+        }
         let remote = wire::Volume {
             remote: true,
             drive_ids: Vec::new(),
@@ -224,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_disk_is_the_nodes_own_if_the_host_has_a_filesystem_on_it() {
+    fn a_network_disk_is_a_users_if_nothing_but_a_users_volume_is_on_it() {
         let drives = [wire::Drive {
             id: "naa.1".to_owned(),
             kind: DriveKind::Remote.into(),
@@ -234,8 +261,14 @@ mod tests {
         let is_user_made = |volumes: &[wire::Volume], kind, id| {
             Origins::new(&drives, volumes).is_user_made(Some(&subject(kind, id)), ["IoErrors"])
         };
-        assert!(is_user_made(&[], SubjectKind::Drive, "naa.1"));
+        let of_pod = [wire::Volume {
+            driver: "csi.example".to_owned(),
+            ..volume("ext4", "/var/lib/kubelet/pods/x", &[], &[])
+        }];
+        assert!(is_user_made(&of_pod, SubjectKind::Drive, "naa.1"));
         assert!(!is_user_made(&host, SubjectKind::Drive, "naa.1"));
+        // A pool, swap or a guest's disk, of which no volume is listed.
+        assert!(!is_user_made(&[], SubjectKind::Drive, "naa.1"));
         assert!(!is_user_made(&[], SubjectKind::Drive, "naa.2"));
         assert!(!is_user_made(&[], SubjectKind::Device, "dm-3"));
         assert!(is_user_made(&[], SubjectKind::Device, "loop7"));

@@ -45,6 +45,23 @@ impl Lane {
         }
     }
 
+    /// Takes what waits in the other lane about the causes of these changes: its beginning must not come
+    /// after them.
+    pub(super) fn take_over(&mut self, other: &mut Lane, changes: &[Change]) {
+        let is_theirs = |waiting: &Change| {
+            let mut changes = changes.iter();
+            changes.any(|change| change.item.cause == waiting.item.cause)
+        };
+        if other.window.iter().any(is_theirs) {
+            let begun = [self.window_since, other.window_since];
+            self.window_since = begun.into_iter().flatten().min();
+            self.window
+                .extend(other.window.extract_if(.., |it| is_theirs(it)));
+        }
+        self.held
+            .extend(other.held.extract_if(.., |it| is_theirs(it)));
+    }
+
     pub(super) fn window_end(&self, settings: &Settings) -> Option<Timestamp> {
         let since = self.window_since?;
         let recent = self

@@ -688,6 +688,23 @@ fn what_users_can_make_neither_delays_nor_displaces_the_nodes_own_storage() {
     );
 }
 
+/// A pod has filled its volume; then the disk below it fails.
+#[test]
+fn a_cause_that_turns_out_to_be_the_nodes_own_is_announced_once() {
+    let mut run = Run::calm(Settings {
+        quiet_hours: Some("12:00-13:00".parse().expect("hours")),
+        quiet_hours_bad_only: true,
+        ..settings()
+    });
+    let mut full = cause("pv", Level::Suspect, &["OutOfSpace"]);
+    full.item.user_made = true;
+    assert_eq!(lines(&run.observe(&state(vec![full]), 10)), [""; 0]);
+    let dying = cause("pv", Level::Bad, &["FilesystemCorrupted"]);
+    let mut made = run.observe(&state(vec![dying]), 60);
+    made.extend(run.tick(3700));
+    assert_eq!(lines(&made), ["Changes BAD: raised pv"]);
+}
+
 #[test]
 fn held_changes_of_users_displace_none_of_the_nodes_own_storage() {
     let mut run = Run::calm(Settings {

@@ -374,18 +374,17 @@ async fn a_flood_of_connections_does_not_interrupt_existing_ones() {
     .await;
 }
 
-/// PRIORITY, SETTINGS, PING, WINDOW_UPDATE and RST_STREAM (RFC 9113, 6), without any call.
+/// PRIORITY, SETTINGS, PING and WINDOW_UPDATE (RFC 9113, 6), without any call.
 #[tokio::test]
 async fn a_flood_of_control_frames_ends_its_connection_and_no_other() {
     let served = Served::start(snapshot(10)).await;
     let polite = served.client().await;
     polite.node().await.unwrap();
-    let payloads: [(u8, u8, &[u8]); 5] = [
+    let payloads: [(u8, u8, &[u8]); 4] = [
         (2, 1, &[0, 0, 0, 0, 1]),
         (4, 0, &[]),
         (6, 0, &[0; 8]),
         (8, 0, &[0, 0, 0, 1]),
-        (3, 1, &[0, 0, 0, 8]),
     ];
     for (kind, stream, payload) in payloads {
         let mut frame = vec![0, 0, u8::try_from(payload.len()).unwrap(), kind, 0];
@@ -404,23 +403,6 @@ async fn a_flood_of_control_frames_ends_its_connection_and_no_other() {
         let write = async { while flood.write_all(&frame.repeat(1000)).await.is_ok() {} };
         within(30, async { tokio::join!(read, write) }).await;
         within(30, polite.node()).await.unwrap();
-    }
-}
-
-/// Far more calls and pings than the budget of control frames, on one connection.
-#[tokio::test]
-async fn a_polite_client_with_keepalive_and_many_calls_is_never_disconnected() {
-    let served = Served::start(snapshot(100)).await;
-    let (connected, client) = {
-        let client = served.client().await;
-        (client.node().await.unwrap().started, client)
-    };
-    for _ in 0..3000 {
-        assert_eq!(client.node().await.unwrap().started, connected);
-    }
-    // Answers of several windows each.
-    for _ in 0..50 {
-        client.volumes().await.unwrap();
     }
 }
 
