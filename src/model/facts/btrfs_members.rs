@@ -127,13 +127,26 @@ impl Facts {
         }
     }
 
-    /// Whether they lack data is known once the mounts are.
+    /// Whether they lack data is known once the mounts are. No uevent announces a mount: who is missing
+    /// under a newer one is for another scan to say.
     pub(super) fn note_missing_btrfs_members(&mut self, now: Timestamp) {
-        let scan = self.inventory.value();
-        if let Some(scan) = scan.filter(|it| it.btrfs.iter().any(|fs| fs.missing_devices > 0)) {
-            let mut scan = Inventory::clone(scan);
-            self.note_btrfs_members(&mut scan, now);
+        let lacks_copy = |fs: &&BtrfsFs| fs.without_copy() > 0;
+        let Some(scan) = self.inventory.value() else {
+            return;
+        };
+        let mut lacking = scan.btrfs.iter().filter(lacks_copy).peekable();
+        if lacking.peek().is_none() {
+            return;
         }
+        let at = self.inventory.at();
+        let is_remounted = |fs: &BtrfsFs| {
+            let known = self.volume_of_btrfs(fs);
+            let mut mounts = known.into_iter().flat_map(|it| it.mounted_since.values());
+            mounts.any(|since| Some(*since) > at)
+        };
+        self.is_scan_due |= lacking.any(is_remounted);
+        let mut scan = Inventory::clone(scan);
+        self.note_btrfs_members(&mut scan, now);
     }
 
     fn away_members(

@@ -245,6 +245,12 @@ fn a_member_that_is_pulled_is_missing_and_no_copy_until_a_scrub_has_read_it() {
     assert!(!world.facts.take_scan_request());
     mount_recorded(&mut world, "sda", 190);
     assert!(world.facts.take_scan_request(), "no uevent tells of it");
+    let mut unmounted = world.clone();
+    unmounted.umount("/data");
+    unmounted.read_mounts(191);
+    let mut seen = unmounted.mounted("0:41", "/", "/data", "btrfs", "/dev/sda");
+    seen.read_mounts(192);
+    assert!(seen.facts.take_scan_request());
     let mut back = mounted_again(world, &[], 200);
     let found = back
         .raised_for(Reason::RedundancyLost, 201)
