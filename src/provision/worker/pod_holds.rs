@@ -223,11 +223,28 @@ fn pods_of_process(groups: &[u8], init: &[u8]) -> BTreeSet<String> {
     let (outer, has_user) = (pods_of_groups(init), is_of_user(init));
     let lines = groups.split(|byte| *byte == b'\n');
     let lines = lines.filter(|line| has_user || !is_of_user(line));
-    let pods = lines.filter_map(|line| {
-        let mut parts = line.split(|byte| *byte == b'/').map(pods_of_groups);
-        parts.find(|pods| pods.difference(&outer).next().is_some())
-    });
-    pods.flatten().collect()
+    let mut found = BTreeSet::new();
+    for line in lines {
+        for part in line.split(|byte| *byte == b'/') {
+            let pods = pods_of_groups(part);
+            let pods: BTreeSet<&String> = pods.difference(&outer).collect();
+            let is_pod = pods.iter().any(|uid| is_generated(uid));
+            found.extend(pods.into_iter().cloned());
+            if is_pod {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// The uid of an object, or the hash of a static pod. Other groups can have names with `pod` in them: a
+/// kubelet's `--cgroup-root=/pods`.
+fn is_generated(uid: &str) -> bool {
+    uid.len() >= 32
+        && uid
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// Who uses a mount of a pod none of whose containers runs, for people: why the kubelet does not get

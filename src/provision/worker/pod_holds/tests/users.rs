@@ -168,10 +168,11 @@ fn control_groups_that_users_and_containers_name_are_of_no_pod() {
         pods(user, "0::/user.slice/user-4001.slice/init.scope\n"),
         pod
     );
-    let nested = "0::/kubepods/podb/1/kubepods/poda/2\n";
-    assert_eq!(
-        pods(nested, "0::/init.scope\n"),
-        BTreeSet::from(["b".to_owned()])
-    );
-    assert_eq!(pods(nested, "0::/kubepods/podb/1/init.scope\n"), pod);
+    let nested = format!("0::/kubepods/pod{UID}/1/kubepods/poda/2\n");
+    let own = format!("0::/kubepods/pod{UID}/1/init.scope\n");
+    let outer = BTreeSet::from([UID.to_owned()]);
+    assert_eq!(pods(&nested, "0::/init.scope\n"), outer);
+    assert_eq!(pods(&nested, &own), pod);
+    // A group above all pods whose name begins as a pod's.
+    assert!(pods("0::/pods/kubepods/poda/2\n", "0::/\n").contains("a"));
 }
