@@ -1,4 +1,5 @@
-//! Attacks on the real kernel; docs/security.md lists them. `jail`: a hostile checker. `user_mounts`:
+//! Attacks on the real kernel; docs/security.md lists them. `holds`: false traces of deleted
+//! pods. `jail`: a hostile checker. `user_mounts`:
 //! FUSE filesystems that users mount for themselves. Here: other attacks
 //! of users on the running daemon. What they make the kernel print proves nothing; the same texts in all forms of records are in
 //! src/model/kernel_log/tests/foreign_text.rs.
@@ -6,6 +7,7 @@
 //! Each attack must leave its record in the kernel log. A genuine failure of another disk follows:
 //! when the daemon reports it, it has read all records before it.
 
+mod holds;
 mod jail;
 mod user_mounts;
 

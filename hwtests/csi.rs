@@ -1,7 +1,7 @@
 //! The shim and the daemon with real volumes on loop devices: created, staged, published and
 //! deleted, while either process is killed, and queried for health as the kubelet does.
 
-mod clean_stale;
+pub(crate) mod clean_stale;
 mod cordon;
 mod crash;
 mod dead_pool;

@@ -24,6 +24,7 @@ pub mod listen;
 pub(crate) mod lock_file;
 pub mod loops;
 pub(crate) mod memory;
+pub(crate) mod mount_tables;
 pub(crate) mod mounting;
 pub(crate) mod namespace;
 pub(crate) mod nvme;

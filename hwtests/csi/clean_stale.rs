@@ -72,7 +72,7 @@ impl Node {
     }
 }
 
-async fn order(agent: &Path, id: &str, uids: &[&str]) -> StaleCleaning {
+pub(crate) async fn order(agent: &Path, id: &str, uids: &[&str]) -> StaleCleaning {
     let agent = agent.to_owned();
     let channel = Endpoint::from_static("http://localhost")
         .connect_with_connector(tower::service_fn(move |_| {

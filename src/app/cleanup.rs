@@ -2,7 +2,7 @@
 //! volumes. So two operations on one volume never run at the same time.
 
 use crate::api::server::cleanup::CleanupBackend;
-use crate::model::clean_order::PodHold;
+use crate::model::clean_order::PodHolds;
 use crate::model::path::HostPath;
 use crate::provision::engine::Engine;
 use crate::provision::step::{Step, StepError, StepErrorKind, StepExecutor, StepOutput};
@@ -28,10 +28,17 @@ impl<S: StepExecutor> CleanupBackend for CleanupExecutor<S> {
         }
     }
 
-    async fn pod_holds(&self, pod_uids: Vec<String>) -> Result<Vec<PodHold>, StepError> {
-        let step = Step::ListPodHolds { pod_uids };
+    async fn pod_holds(
+        &self,
+        kubelet_root: HostPath,
+        pod_uids: Vec<String>,
+    ) -> Result<PodHolds, StepError> {
+        let step = Step::ListPodHolds {
+            kubelet_root,
+            pod_uids,
+        };
         match self.steps.execute("pod holds", step).await? {
-            StepOutput::PodHolds { holds } => Ok(holds),
+            StepOutput::PodHolds { found } => Ok(found),
             _ => Err(other_step()),
         }
     }

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::host::mount_tables::UsersTables;
 use crate::host::root::HostRoot;
 use crate::model::dev::DevNo;
 use crate::model::mount::{Mount, parse};
@@ -93,6 +94,7 @@ pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
         .or_else(|_| std::fs::read_link("/proc/self/ns/mnt"))
         .unwrap_or_default();
     let host = read_mounts(&root.at("/proc/1"));
+    let mut tables = UsersTables::new(root);
     let Ok(entries) = std::fs::read_dir(root.at("/proc")) else {
         return found;
     };
@@ -114,6 +116,10 @@ pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
         let seen = namespaces
             .entry(namespace.clone())
             .or_insert_with(|| match foreign_namespace {
+                true if tables.is_of_user(&process) => {
+                    let (text, _) = tables.read(&process).unwrap_or_default();
+                    mounts_elsewhere(&parse(&text).0, &host, what)
+                }
                 true => mounts_elsewhere(&read_mounts(&process), &host, what),
                 false => mounts_at_home(&read_mounts(&process), what),
             });

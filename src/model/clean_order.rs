@@ -33,6 +33,14 @@ pub struct PodHold {
     pub detail: String,
 }
 
+/// All that holds some pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodHolds {
+    pub holds: Vec<PodHold>,
+    /// For people: the mounts of users that were not read, because there are too many.
+    pub not_read: Vec<String>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldKind {

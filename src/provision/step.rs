@@ -8,7 +8,7 @@ pub(crate) mod spec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::clean_order::PodHold;
+use crate::model::clean_order::PodHolds;
 use crate::model::path::HostPath;
 pub use crate::model::provision::Wipe;
 pub use crate::provision::step::error::{StepError, StepErrorKind};
@@ -254,6 +254,7 @@ pub enum Step {
     /// Finds what holds pods: their mounts in any mount namespace, and processes in their control
     /// groups, from /proc only → `StepOutput::PodHolds`.
     ListPodHolds {
+        kubelet_root: HostPath,
         pod_uids: Vec<String>,
     },
     /// Grows the filesystem to the size of its device. If it is mounted at `at`, it grows online;
@@ -299,7 +300,7 @@ pub enum StepOutput {
         openers: Vec<String>,
     },
     PodHolds {
-        holds: Vec<PodHold>,
+        found: PodHolds,
     },
 }
 

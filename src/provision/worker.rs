@@ -232,8 +232,11 @@ impl StepWorker {
             }
             Step::ListOpeners { mounts } => mount_openers::openers_of_mounts(&self.root, mounts)
                 .map(|holders| StepOutput::Openers { openers: holders }),
-            Step::ListPodHolds { pod_uids } => pod_holds::holds_of_pods(&self.root, pod_uids)
-                .map(|holds| StepOutput::PodHolds { holds }),
+            Step::ListPodHolds {
+                kubelet_root,
+                pod_uids,
+            } => pod_holds::holds_of_pods(&self.root, kubelet_root, pod_uids)
+                .map(|found| StepOutput::PodHolds { found }),
             Step::FindMount { target } => {
                 mounts::find_mount(target).map(|mounted| StepOutput::Mounted { mounted })
             }

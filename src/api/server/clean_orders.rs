@@ -71,6 +71,8 @@ struct OrderState {
     /// Since when the kubelet has had a record of a pod without a mount.
     recorded_since: BTreeMap<String, Instant>,
     next_attempt: Option<Instant>,
+    /// The log names what was not read once.
+    has_named_not_read: bool,
 }
 
 impl CleanOrders {
@@ -113,16 +115,23 @@ impl CleanOrders {
             Some(why) => Err(why),
             None => {
                 let uids = pod_uids.iter().cloned().collect();
-                self.cleaner.pod_holds(uids).await
+                let root = fresh.snapshot.node_context.kubelet_root.clone();
+                self.cleaner.pod_holds(root, uids).await
             }
         };
         let status = {
             let mut state = self.state();
             state.note_records(recorded_pods(&fresh.snapshot, &pod_uids).collect());
+            if let Ok(holds) = &holds {
+                state.name_not_read(&holds.not_read);
+            }
             judge(&OrderEvidence {
                 snapshot: &fresh.snapshot,
                 missing: &fresh.missing,
-                holds: holds.as_deref().map_err(String::as_str),
+                holds: holds
+                    .as_ref()
+                    .map(|it| it.holds.as_slice())
+                    .map_err(String::as_str),
                 pod_uids: &pod_uids,
                 progress: &state.progress(&pod_uids),
                 is_allowed,
@@ -243,6 +252,17 @@ impl OrderState {
                 .entry(uid.clone())
                 .or_insert_with(Instant::now);
         }
+    }
+
+    fn name_not_read(&mut self, not_read: &[String]) {
+        if !not_read.is_empty() && !self.has_named_not_read {
+            tracing::warn!(
+                order = self.id,
+                not_read = not_read.join(", "),
+                "mounts in user namespaces are too many to read all of them; they hold no pod"
+            );
+        }
+        self.has_named_not_read = !not_read.is_empty();
     }
 
     fn progress(&self, pod_uids: &BTreeSet<String>) -> BTreeMap<String, PodProgress> {

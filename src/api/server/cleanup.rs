@@ -15,7 +15,7 @@ use crate::api::resolve::resolve_volume;
 use crate::api::status::{failed_precondition, unresolved};
 use crate::api::wire;
 use crate::api::wire::cleanup_step::State;
-use crate::model::clean_order::{CleanResult, PodHold};
+use crate::model::clean_order::{CleanResult, PodHolds};
 use crate::model::cleanup::{CleanupAction, CleanupPlan, CleanupTarget, Grace, plan};
 use crate::model::path::HostPath;
 use crate::model::snapshot::Snapshot;
@@ -43,7 +43,11 @@ pub trait CleanupBackend: Send + Sync + 'static {
     async fn openers(&self, mounts: Vec<HostPath>) -> Result<Vec<String>, StepError>;
 
     /// What holds these pods, read from /proc only. An error if it cannot be determined.
-    async fn pod_holds(&self, pod_uids: Vec<String>) -> Result<Vec<PodHold>, StepError>;
+    async fn pod_holds(
+        &self,
+        kubelet_root: HostPath,
+        pod_uids: Vec<String>,
+    ) -> Result<PodHolds, StepError>;
 
     /// The engine of the node's own volumes compares its records with the host again.
     async fn rescan(&self);
@@ -145,8 +149,12 @@ impl Cleaner {
     }
 
     /// What holds these pods, or why that is not known.
-    pub(crate) async fn pod_holds(&self, pod_uids: Vec<String>) -> Result<Vec<PodHold>, String> {
-        let holds = self.backend.pod_holds(pod_uids);
+    pub(crate) async fn pod_holds(
+        &self,
+        kubelet_root: HostPath,
+        pod_uids: Vec<String>,
+    ) -> Result<PodHolds, String> {
+        let holds = self.backend.pod_holds(kubelet_root, pod_uids);
         match tokio::time::timeout(RESPONSE_TIMEOUT, holds).await {
             Ok(holds) => holds.map_err(|error| format!("what holds the pods is unknown: {error}")),
             Err(_) => Err(format!("what holds the pods is unknown: {}", no_answer())),

@@ -2,19 +2,28 @@
 //! groups. The proof that a node has nothing left of a pod needs both.
 //!
 //! In: uids of pods. Out: one entry per hold. Only /proc is read, because a mount may hang. What
-//! cannot be read is an error, unless its process has ended: an empty result is a proof.
+//! cannot be read is an error, unless its process has ended: an empty result is a proof. Users can
+//! neither make a hold nor prevent the answer: in namespaces and control groups that they name,
+//! `places` decides, and their tables of mounts have bounds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
+use crate::host::mount_tables::UsersTables;
 use crate::host::openers::{OpenKind, OpenTarget, find_openers, is_copy, pods_of_groups};
 use crate::host::root::HostRoot;
-use crate::model::clean_order::{HoldKind, PodHold};
+use crate::model::clean_order::{HoldKind, PodHold, PodHolds};
+use crate::model::graph::mounts::user_of;
 use crate::model::mount::{Mount, parse};
+use crate::model::path::HostPath;
 use crate::provision::worker::error::StepWorkerError;
+
+mod places;
+
+use places::{Places, Table};
 
 /// Holds of one kind that are named for one pod.
 const MAX_NAMED: usize = 4;
@@ -31,19 +40,93 @@ const NODE_LOCAL_PLUGINS: [&[u8]; 5] = [
 
 pub(crate) fn holds_of_pods(
     root: &HostRoot,
+    kubelet_root: &HostPath,
     pod_uids: &[String],
-) -> Result<Vec<PodHold>, StepWorkerError> {
+) -> Result<PodHolds, StepWorkerError> {
     let pods: BTreeSet<&str> = pod_uids.iter().map(String::as_str).collect();
     let mut found = Holds::default();
-    let host = read_mounts(&root.at("/proc/1/mountinfo"))
+    let host = std::fs::read(root.at("/proc/1/mountinfo"))
+        .and_then(|text| parse_all(&text))
         .map_err(|error| StepWorkerError::io("reading /proc/1/mountinfo", error))?;
-    for mount in &host {
-        if let Some(uid) = pod_of(mount).filter(|uid| pods.contains(uid)) {
-            found.add(uid, HoldKind::Mount, mount.mount_point.to_string());
+    let places = Places::new(kubelet_root, &host);
+    let of_host: Vec<(String, &Mount)> = {
+        let table = Table::new(&host);
+        let of_pods = host.iter().filter_map(|mount| {
+            let uid = trusted_pod_of(mount, &places, &table)?;
+            pods.contains(uid.as_str()).then_some((uid, mount))
+        });
+        of_pods.collect()
+    };
+    for (uid, mount) in &of_host {
+        found.add(uid, HoldKind::Mount, mount.mount_point.to_string());
+    }
+    let mut tables = UsersTables::new(root);
+    let namespaces = list_namespaces(root, &tables, &pods, &mut found)?;
+    let mut not_read = Vec::new();
+    for namespace in &namespaces {
+        let Some((pid, mounts)) = namespace.read(root, &mut tables, &mut not_read)? else {
+            continue;
+        };
+        let table = Table::new(&mounts);
+        for mount in &mounts {
+            let uid = match namespace.maker {
+                Maker::Root => trusted_pod_of(mount, &places, &table),
+                Maker::Runtime | Maker::User => places.pod_of(mount, &table),
+            };
+            let Some(uid) = uid.filter(|uid| pods.contains(uid.as_str())) else {
+                continue;
+            };
+            if !host.iter().any(|there| is_copy(mount, there)) {
+                let (comm, at) = (
+                    command(&root.at(format!("/proc/{pid}"))),
+                    &mount.mount_point,
+                );
+                let text =
+                    format!("{pid} ({comm}) has it mounted at {at} in a namespace of its own");
+                found.add(&uid, HoldKind::MountElsewhere, text);
+            }
         }
     }
+    add_openers(root, &of_host, &mut found);
+    found.0.sort();
+    let more = not_read.len().saturating_sub(MAX_NAMED);
+    not_read.truncate(MAX_NAMED);
+    not_read.extend((more > 0).then(|| format!("{more} more")));
+    Ok(PodHolds {
+        holds: found.0,
+        not_read,
+    })
+}
+
+/// Who can have made the mounts of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Maker {
+    /// A program of the host, as root: a path is as good as in the host's own namespace.
+    Root,
+    /// A container runtime: paths are as the pod says.
+    Runtime,
+    /// Anybody: a user namespace.
+    User,
+}
+
+/// A mount namespace, other than the host's, as the processes with this root see it.
+struct Namespace {
+    maker: Maker,
+    processes: Vec<u32>,
+}
+
+/// Adds the processes in control groups of the pods to `found`.
+fn list_namespaces(
+    root: &HostRoot,
+    tables: &UsersTables,
+    pods: &BTreeSet<&str>,
+    found: &mut Holds,
+) -> Result<Vec<Namespace>, StepWorkerError> {
     let home = std::fs::read_link(root.at("/proc/1/ns/mnt")).ok();
-    let mut namespaces = BTreeSet::from_iter(home);
+    // The host itself may be in a control group of a pod, or of a user.
+    let init = std::fs::read(root.at("/proc/1/cgroup"))
+        .map_err(|error| StepWorkerError::io("reading /proc/1/cgroup", error))?;
+    let mut namespaces: BTreeMap<(PathBuf, PathBuf), Namespace> = BTreeMap::new();
     let entries = std::fs::read_dir(root.at("/proc"))
         .map_err(|error| StepWorkerError::io("reading /proc", error))?;
     for entry in entries {
@@ -53,66 +136,137 @@ pub(crate) fn holds_of_pods(
             continue;
         };
         let process = entry.path();
-        let reading =
-            |what: &str, error| StepWorkerError::io(format!("reading /proc/{pid}/{what}"), error);
         let groups = of_process(std::fs::read(process.join("cgroup")))
-            .map_err(|error| reading("cgroup", error))?;
-        for uid in groups.as_deref().map(pods_of_groups).unwrap_or_default() {
-            if pods.contains(uid.as_str()) {
-                let text = format!("{pid} ({}) runs in its container", command(&process));
-                found.add(&uid, HoldKind::Process, text);
-            }
+            .map_err(|error| reading(pid, "cgroup", error))?;
+        let its_pods = pods_of_process(&groups.unwrap_or_default(), &init);
+        for uid in its_pods.iter().filter(|uid| pods.contains(uid.as_str())) {
+            let text = format!("{pid} ({}) runs in its container", command(&process));
+            found.add(uid, HoldKind::Process, text);
         }
         let namespace = of_process(std::fs::read_link(process.join("ns/mnt")))
-            .map_err(|error| reading("ns/mnt", error))?;
-        let Some(namespace) = namespace.filter(|it| !namespaces.contains(it)) else {
+            .map_err(|error| reading(pid, "ns/mnt", error))?;
+        let Some(namespace) = namespace.filter(|it| home.as_ref() != Some(it)) else {
             continue;
         };
-        let mounts = of_process(read_mounts(&process.join("mountinfo")))
-            .map_err(|error| reading("mountinfo", error))?;
-        // Its last process has ended; another one of the same namespace is asked.
-        let Some(mounts) = mounts else { continue };
-        namespaces.insert(namespace);
-        for mount in &mounts {
-            let Some(uid) = pod_of(mount).filter(|uid| pods.contains(uid)) else {
-                continue;
+        // A process in a chroot does not see all mounts. Without the link it has ended.
+        let its_root = std::fs::read_link(process.join("root")).unwrap_or_default();
+        let maker = match its_pods.is_empty() {
+            _ if tables.is_of_user(&process) => Maker::User,
+            true => Maker::Root,
+            false => Maker::Runtime,
+        };
+        let namespace = namespaces
+            .entry((namespace, its_root))
+            .or_insert(Namespace {
+                maker,
+                processes: Vec::new(),
+            });
+        // Nobody without root's rights has a process of the host in a namespace of his own. The
+        // reverse is usual: a sandbox in a namespace that root has made.
+        namespace.maker = match (namespace.maker, maker) {
+            (Maker::User, other) | (other, Maker::User) => other,
+            (one, other) => one.max(other),
+        };
+        namespace.processes.push(pid);
+    }
+    let mut namespaces: Vec<Namespace> = namespaces.into_values().collect();
+    namespaces.sort_by_key(|namespace| namespace.maker);
+    Ok(namespaces)
+}
+
+impl Namespace {
+    /// The mounts, and the process that has them; None if all its processes have ended.
+    fn read(
+        &self,
+        root: &HostRoot,
+        tables: &mut UsersTables,
+        not_read: &mut Vec<String>,
+    ) -> Result<Option<(u32, Vec<Mount>)>, StepWorkerError> {
+        for &pid in &self.processes {
+            let process = root.at(format!("/proc/{pid}"));
+            if self.maker != Maker::User {
+                let read = std::fs::read(process.join("mountinfo"));
+                let mounts = of_process(read.and_then(|text| parse_all(&text)))
+                    .map_err(|error| reading(pid, "mountinfo", error))?;
+                match mounts {
+                    Some(mounts) => return Ok(Some((pid, mounts))),
+                    None => continue,
+                }
+            }
+            let why = match of_process(tables.read(&process)) {
+                Ok(None) => continue,
+                Ok(Some((text, is_complete))) => {
+                    if !is_complete {
+                        not_read.push(format!("{pid} ({}) has too many mounts", command(&process)));
+                    }
+                    return Ok(Some((pid, parse(&text).0)));
+                }
+                Err(error) => error,
             };
-            if !host.iter().any(|there| is_copy(mount, there)) {
-                let (comm, at) = (command(&process), &mount.mount_point);
-                let text =
-                    format!("{pid} ({comm}) has it mounted at {at} in a namespace of its own");
-                found.add(uid, HoldKind::MountElsewhere, text);
+            not_read.push(format!("{pid} ({}): {why}", command(&process)));
+        }
+        Ok(None)
+    }
+}
+
+fn reading(pid: u32, what: &str, error: io::Error) -> StepWorkerError {
+    StepWorkerError::io(format!("reading /proc/{pid}/{what}"), error)
+}
+
+/// The pods that a process is of. A user names control groups below `user.slice`, and a container
+/// those below its own, as he likes: the outermost pod counts, unless the host itself is in it.
+fn pods_of_process(groups: &[u8], init: &[u8]) -> BTreeSet<String> {
+    let is_of_user = |groups: &[u8]| {
+        let mut parts = groups.split(|byte| matches!(byte, b'/' | b'\n'));
+        parts.any(|part| part == b"user.slice")
+    };
+    let (outer, has_user) = (pods_of_groups(init), is_of_user(init));
+    let lines = groups.split(|byte| *byte == b'\n');
+    let lines = lines.filter(|line| has_user || !is_of_user(line));
+    let mut found = BTreeSet::new();
+    for line in lines {
+        for part in line.split(|byte| *byte == b'/') {
+            let pods = pods_of_groups(part);
+            let pods: BTreeSet<&String> = pods.difference(&outer).collect();
+            let is_pod = pods.iter().any(|uid| is_generated(uid));
+            found.extend(pods.into_iter().cloned());
+            if is_pod {
+                break;
             }
         }
     }
-    add_openers(root, &host, &pods, &mut found);
-    found.0.sort();
-    Ok(found.0)
+    found
+}
+
+/// The uid of an object, or the hash of a static pod. Other groups can have names with `pod` in them: a
+/// kubelet's `--cgroup-root=/pods`.
+fn is_generated(uid: &str) -> bool {
+    uid.len() >= 32
+        && uid
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// Who uses a mount of a pod none of whose containers runs, for people: why the kubelet does not get
 /// rid of it.
-fn add_openers(root: &HostRoot, host: &[Mount], pods: &BTreeSet<&str>, found: &mut Holds) {
+fn add_openers(root: &HostRoot, of_host: &[(String, &Mount)], found: &mut Holds) {
     let is_kept = |uid: &str| {
         let mut holds = found.0.iter();
         holds.any(|hold| hold.pod_uid == uid && hold.kind == HoldKind::Process)
     };
-    let idle = host.iter().filter_map(|mount| {
-        let uid = pod_of(mount).filter(|uid| pods.contains(uid) && !is_kept(uid))?;
-        Some((uid, mount))
-    });
-    let idle: Vec<(&str, &Mount)> = idle.take(MAX_EXAMINED).collect();
+    let idle = of_host.iter().filter(|(uid, _)| !is_kept(uid));
+    let idle: Vec<&(String, &Mount)> = idle.take(MAX_EXAMINED).collect();
     for (uid, mount) in idle {
         let what = OpenTarget {
             dev: mount.dev,
             mount_point: Some(mount.mount_point.clone()),
             node: None,
-            pod_uid: Some(uid.to_owned()),
+            pod_uid: Some(uid.clone()),
         };
         for opener in find_openers(root, &what) {
             // A container may have a mount of its own in the same filesystem. Mounts in other
             // namespaces were found above.
-            let is_there = opener.kind.path().to_string().contains(uid);
+            let is_there = opener.kind.path().to_string().contains(uid.as_str());
             if is_there && !matches!(opener.kind, OpenKind::MountedElsewhere(_)) {
                 found.add(uid, HoldKind::Opener, opener.to_string());
             }
@@ -150,8 +304,8 @@ fn of_process<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-fn read_mounts(path: &Path) -> io::Result<Vec<Mount>> {
-    let (mounts, invalid) = parse(&std::fs::read(path)?);
+fn parse_all(text: &[u8]) -> io::Result<Vec<Mount>> {
+    let (mounts, invalid) = parse(text);
     match invalid.into_iter().next() {
         None => Ok(mounts),
         // A mount that cannot be read may be one of the pod's.
@@ -168,21 +322,38 @@ fn command(process: &Path) -> String {
 /// The pod of a mount that may be of a volume which another node can reach: by its place below the
 /// kubelet's directory, or, for a bind mount, by its place in its filesystem.
 pub(super) fn pod_of(mount: &Mount) -> Option<&str> {
-    [&mount.mount_point, &mount.root]
-        .into_iter()
-        .find_map(|path| {
-            let parts: Vec<&[u8]> = path.as_bytes().split(|byte| *byte == b'/').collect();
-            let uid = (0..parts.len()).find_map(|at| match &parts[at..] {
-                [b"pods", uid, b"volumes", plugin, _, ..] if !is_node_local(plugin) => Some(*uid),
-                [b"pods", uid, b"volume-subpaths", ..] if !is_node_local_subpath(mount) => {
-                    Some(*uid)
-                }
-                [b"pods", uid, b"volumeDevices", _, ..]
-                | [b"volumeDevices", b"publish", _, uid] => Some(*uid),
-                _ => None,
-            })?;
-            std::str::from_utf8(uid).ok()
-        })
+    pod_at(&mount.mount_point, mount).or_else(|| pod_at(&mount.root, mount))
+}
+
+/// Where only root can mount, or users their own FUSE filesystems: also by the path alone, because
+/// a kubelet may have its directory in a namespace of its own.
+fn trusted_pod_of(mount: &Mount, places: &Places, table: &Table<'_>) -> Option<String> {
+    let by_path = || pod_at(&mount.mount_point, mount).filter(|_| user_of(mount).is_none());
+    places
+        .pod_of(mount, table)
+        .or_else(|| by_path().map(str::to_owned))
+}
+
+fn pod_at<'a>(path: &'a HostPath, mount: &Mount) -> Option<&'a str> {
+    let parts = split(path.as_bytes());
+    let uid = (0..parts.len()).find_map(|at| parse_place(&parts[at..], mount))?;
+    std::str::from_utf8(uid).ok()
+}
+
+fn split(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|byte| *byte == b'/').collect()
+}
+
+/// The uid in a path that begins with the kubelet's directory `pods` or `volumeDevices`.
+fn parse_place<'a>(parts: &[&'a [u8]], mount: &Mount) -> Option<&'a [u8]> {
+    match parts {
+        [b"pods", uid, b"volumes", plugin, _, ..] if !is_node_local(plugin) => Some(uid),
+        [b"pods", uid, b"volume-subpaths", ..] if !is_node_local_subpath(mount) => Some(uid),
+        [b"pods", uid, b"volumeDevices", _, ..] | [b"volumeDevices", b"publish", _, uid, ..] => {
+            Some(uid)
+        }
+        _ => None,
+    }
 }
 
 fn is_node_local(plugin: &[u8]) -> bool {

@@ -8,7 +8,7 @@ use diskvitals::api::server::{AgentCallers, OrderSettings};
 use diskvitals::api::wire::pod_cleaning::State;
 use diskvitals::api::wire::storage_client::StorageClient;
 use diskvitals::api::wire::{CleanStaleRequest, StaleCleaning};
-use diskvitals::model::clean_order::{HoldKind, PodHold};
+use diskvitals::model::clean_order::{HoldKind, PodHold, PodHolds};
 use diskvitals::model::path::HostPath;
 use diskvitals::model::provision::{BackingKind, ProvidedVolume};
 use diskvitals::model::snapshot::Snapshot;
@@ -92,9 +92,12 @@ impl CleanupBackend for Host {
         Ok(Vec::new())
     }
 
-    async fn pod_holds(&self, pod_uids: Vec<String>) -> Result<Vec<PodHold>, StepError> {
+    async fn pod_holds(&self, _: HostPath, pod_uids: Vec<String>) -> Result<PodHolds, StepError> {
         self.asked.lock().unwrap().push(pod_uids);
-        Ok(self.holds.lock().unwrap().clone())
+        Ok(PodHolds {
+            holds: self.holds.lock().unwrap().clone(),
+            not_read: Vec::new(),
+        })
     }
 
     async fn rescan(&self) {}

@@ -7,7 +7,7 @@ use diskvitals::api::client::ClientError;
 use diskvitals::api::server::cleanup::CleanupBackend;
 use diskvitals::api::wire;
 use diskvitals::api::wire::cleanup_step::State;
-use diskvitals::model::clean_order::PodHold;
+use diskvitals::model::clean_order::PodHolds;
 use diskvitals::model::ids::VolumeId;
 use diskvitals::model::path::HostPath;
 use diskvitals::model::provision::PodRef;
@@ -111,8 +111,8 @@ impl CleanupBackend for RecordingBackend {
         openers.unwrap_or(Ok(Vec::new()))
     }
 
-    async fn pod_holds(&self, _: Vec<String>) -> Result<Vec<PodHold>, StepError> {
-        Ok(Vec::new())
+    async fn pod_holds(&self, _: HostPath, _: Vec<String>) -> Result<PodHolds, StepError> {
+        Ok(PodHolds::default())
     }
 
     async fn rescan(&self) {}

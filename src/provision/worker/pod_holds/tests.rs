@@ -2,6 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod users;
+
 const K: &str = "/var/lib/kubelet";
 const UID: &str = "6fd59b60-3a3b-4a9e-8d52-0c8e2f1c9d11";
 
@@ -33,7 +35,9 @@ impl Proc {
 
     fn holds(&self) -> Vec<(HoldKind, String)> {
         let root = HostRoot::new(self.0.path());
-        let found = holds_of_pods(&root, &[UID.to_owned(), "other".to_owned()]).expect("readable");
+        let found = holds_of_pods(&root, &K.into(), &[UID.to_owned(), "other".to_owned()])
+            .expect("readable");
+        let found = found.holds;
         assert!(found.iter().all(|hold| hold.pod_uid == UID));
         found.into_iter().map(|it| (it.kind, it.detail)).collect()
     }
@@ -136,11 +140,11 @@ fn a_process_that_ends_is_skipped_and_what_cannot_be_read_is_an_error() {
     let cgroup = proc.0.path().join("proc/77/cgroup");
     std::fs::create_dir_all(&cgroup).expect("a folder where a file should be");
     let root = HostRoot::new(proc.0.path());
-    let error = holds_of_pods(&root, &[UID.to_owned()]).expect_err("unreadable");
+    let error = holds_of_pods(&root, &K.into(), &[UID.to_owned()]).expect_err("unreadable");
     assert!(error.to_string().contains("/proc/77/cgroup"), "{error}");
     std::fs::remove_dir(&cgroup).expect("removed");
     std::fs::write(proc.0.path().join("proc/1/mountinfo"), "no mount\n").expect("written");
-    holds_of_pods(&root, &[UID.to_owned()]).expect_err("a mount that cannot be read");
+    holds_of_pods(&root, &K.into(), &[UID.to_owned()]).expect_err("a mount that cannot be read");
 }
 
 proptest! {

@@ -332,7 +332,9 @@ impl HostState {
                 Ok(StepOutput::Remains(Remains { mounts, loops }))
             }
             // Nobody holds anything here.
-            Step::ListPodHolds { .. } => Ok(StepOutput::PodHolds { holds: Vec::new() }),
+            Step::ListPodHolds { .. } => Ok(StepOutput::PodHolds {
+                found: Default::default(),
+            }),
             Step::ListOpeners { .. } => Ok(StepOutput::Openers {
                 openers: Vec::new(),
             }),
