@@ -49,7 +49,7 @@ impl Away {
             until: time("until"),
             mount: text("mount").cloned(),
             unlisted: time("unlisted"),
-            drive: text("drive").map(|id| DriveId::new(id)),
+            drive: text("drive").map(DriveId::new),
         })
     }
 
@@ -66,6 +66,10 @@ impl Away {
         let details = texts.filter_map(|(name, text)| Some((name.to_owned(), text?)));
         CounterHistory::note(file, details.collect())
     }
+}
+
+fn is_btrfs(known: &KnownVolume) -> bool {
+    known.facts.fs_type.as_deref() == Some("btrfs")
 }
 
 fn text(member: &BtrfsMember) -> String {
@@ -128,25 +132,20 @@ impl Facts {
     }
 
     /// Whether they lack data is known once the mounts are. No uevent announces a mount: who is missing
-    /// under a newer one is for another scan to say.
+    /// under one that is newer than the scan is for another scan to say.
     pub(super) fn note_missing_btrfs_members(&mut self, now: Timestamp) {
-        let lacks_copy = |fs: &&BtrfsFs| fs.without_copy() > 0;
-        let Some(scan) = self.inventory.value() else {
+        let Some((scan, at)) = self.inventory.value().zip(self.inventory.at()) else {
             return;
         };
-        let mut lacking = scan.btrfs.iter().filter(lacks_copy).peekable();
-        if lacking.peek().is_none() {
-            return;
+        let is_newer = |known: &KnownVolume| {
+            let mounted = known.mounted_since.values().min();
+            is_btrfs(known) && mounted.is_some_and(|since| *since > at)
+        };
+        self.is_scan_due |= self.volumes.values().any(is_newer);
+        if scan.btrfs.iter().any(|fs| fs.missing_devices > 0) {
+            let mut scan = Inventory::clone(scan);
+            self.note_btrfs_members(&mut scan, now);
         }
-        let at = self.inventory.at();
-        let is_remounted = |fs: &BtrfsFs| {
-            let known = self.volume_of_btrfs(fs);
-            let mut mounts = known.into_iter().flat_map(|it| it.mounted_since.values());
-            mounts.any(|since| Some(*since) > at)
-        };
-        self.is_scan_due |= lacking.any(is_remounted);
-        let mut scan = Inventory::clone(scan);
-        self.note_btrfs_members(&mut scan, now);
     }
 
     fn away_members(
@@ -221,11 +220,9 @@ impl Facts {
         Some(last.facts.id.clone())
     }
 
-    /// No uevent announces a mount, and who is missing under it is for a scan to say.
+    /// It was mounted anew, although no reading of the mount table shows it.
     pub(super) fn request_scan_of_new_mount(&mut self, id: &VolumeId) {
-        let device = self.volumes.get(id).and_then(|it| it.facts.device.as_ref());
-        let fs = device.and_then(|device| self.inventory()?.btrfs_of(device));
-        self.is_scan_due |= fs.is_some_and(|fs| fs.without_copy() > 0);
+        self.is_scan_due |= self.volumes.get(id).is_some_and(is_btrfs);
     }
 
     /// Whether a scan is to be requested.

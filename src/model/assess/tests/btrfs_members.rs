@@ -245,13 +245,26 @@ fn a_member_that_is_pulled_is_missing_and_no_copy_until_a_scrub_has_read_it() {
     assert!(!world.facts.take_scan_request());
     mount_recorded(&mut world, "sda", 190);
     assert!(world.facts.take_scan_request(), "no uevent tells of it");
+    // A scan during the unmount has found nothing of it.
     let mut unmounted = world.clone();
     unmounted.umount("/data");
-    unmounted.read_mounts(191);
+    let fs = &mut unmounted.inventory.btrfs[0];
+    (fs.devices, fs.member_ids) = (Vec::new(), Vec::new());
+    (fs.pulled, fs.missing_devices) = (Vec::new(), 0);
+    unmounted.scan(191);
+    unmounted.read_mounts(192);
+    assert!(!unmounted.facts.take_scan_request());
     let mut seen = unmounted.mounted("0:41", "/", "/data", "btrfs", "/dev/sda");
-    seen.read_mounts(192);
+    seen.read_mounts(193);
     assert!(seen.facts.take_scan_request());
-    let mut back = mounted_again(world, &[], 200);
+    seen.inventory.btrfs[0].member_ids = vec![1, 2, 3];
+    let back = world.clone();
+    for world in [seen, world] {
+        let mut world = mounted_again(world, &[], 194);
+        assert!(is_lost(&mut world, 195));
+        assert!(!world.facts.take_scan_request());
+    }
+    let mut back = mounted_again(back, &[], 200);
     let found = back
         .raised_for(Reason::RedundancyLost, 201)
         .expect("raised");
