@@ -1,4 +1,4 @@
-//! Attacks on the real kernel; docs/security.md lists them. `jail`: a hostile checker. `user_mounts`:
+//! Attacks on the real kernel; docs/security.md lists them. `jail`: a hostile checker. `jail_bounds`: what it takes from others. `user_mounts`:
 //! FUSE filesystems that users mount for themselves. Here: other attacks
 //! of users on the running daemon. What they make the kernel print proves nothing; the same texts in all forms of records are in
 //! src/model/kernel_log/tests/foreign_text.rs.
@@ -7,6 +7,7 @@
 //! when the daemon reports it, it has read all records before it.
 
 mod jail;
+mod jail_bounds;
 mod user_mounts;
 
 use std::io::{Read, Write};
