@@ -19,6 +19,7 @@ use crate::host::clock::now;
 use crate::host::helper::Program;
 use crate::host::jail::{self, IMAGE_PATH, IdError, Isolation, JailSpec, free_id};
 use crate::host::root::HostRoot;
+use crate::host::trusted_file;
 use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput, decide};
 use crate::model::check::{
     Check, CheckOrigin, CheckState, CheckTarget, CheckTerms, CheckVerdict, Filesystem, Mode, Run,
@@ -48,6 +49,8 @@ pub enum ImageError {
     Unknown(PathBuf),
     #[error(transparent)]
     NoTool(checker::ProgramError),
+    #[error("looking who may change the checker")]
+    Untrusted(#[source] io::Error),
     #[error("choosing a user id for the checker")]
     Id(#[source] IdError),
     #[error("making a pipe")]
@@ -87,6 +90,7 @@ pub fn check_image_in(
         .or(found)
         .ok_or_else(|| ImageError::Unknown(path.to_owned()))?;
     let command = checker::find_program(&policy.tools, filesystem).map_err(ImageError::NoTool)?;
+    trusted_file::check_program(&command).map_err(ImageError::Untrusted)?;
     let isolation = isolation(&absolute)?;
     let source = CheckerInput::Image(match &isolation {
         Some(_) => Path::new(IMAGE_PATH),

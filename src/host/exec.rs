@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::host::process::waiting_in;
+use crate::host::trusted_file;
 
 /// After the program has exited, its output is awaited for this long: a process that it left
 /// running may keep the pipes open for ever.
@@ -252,7 +253,9 @@ async fn start(
         source,
     };
     // If the future is dropped, the child is killed when the result is dropped.
-    let mut starting = spawn_in_thread(command, StartedChild::new).map_err(failed)?;
+    let (checked, started) = (program.to_owned(), StartedChild::new);
+    let check = move || trusted_file::check_program(&checked);
+    let mut starting = spawn_checked_in_thread(command, check, started).map_err(failed)?;
     match tokio::time::timeout(timeout, &mut starting).await {
         Ok(started) => started.unwrap_or_else(thread_lost).map_err(failed),
         Err(_) => Err(ExecError::Unkillable {
@@ -267,7 +270,16 @@ async fn start(
 /// (vfork(2)), which on a dead disk never ends. The thread ends when the disk responds, or with the
 /// daemon. If nothing waits for the process when it has started, it is dropped.
 pub(super) fn spawn_in_thread<T: Send + 'static>(
+    command: Command,
+    started: impl FnOnce(Child) -> T + Send + 'static,
+) -> io::Result<oneshot::Receiver<io::Result<T>>> {
+    spawn_checked_in_thread(command, || Ok(()), started)
+}
+
+/// The same, if `check`, which may hang as well, has no objection.
+fn spawn_checked_in_thread<T: Send + 'static>(
     mut command: Command,
+    check: impl FnOnce() -> io::Result<()> + Send + 'static,
     started: impl FnOnce(Child) -> T + Send + 'static,
 ) -> io::Result<oneshot::Receiver<io::Result<T>>> {
     let (tell, told) = oneshot::channel();
@@ -275,7 +287,7 @@ pub(super) fn spawn_in_thread<T: Send + 'static>(
     let run = move || {
         let _inside = runtime.enter();
         // The receiver may have been dropped.
-        let _ = tell.send(command.spawn().map(started));
+        let _ = tell.send(check().and_then(|()| command.spawn()).map(started));
     };
     // Detached: the thread ends by itself.
     std::thread::Builder::new()

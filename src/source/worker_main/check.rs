@@ -20,6 +20,7 @@ use crate::host::jail::{
 };
 use crate::host::loops::{self, BACKING_NODE_NAME, LoopError, ReadOnlyLoop};
 use crate::host::root::HostRoot;
+use crate::host::trusted_file;
 use crate::model::causes::with_causes;
 use crate::model::check::{Filesystem, Mode, Run, RunActivity};
 use crate::model::dev::DevNo;
@@ -128,6 +129,8 @@ enum OpenError {
         package: &'static str,
         command: PathBuf,
     },
+    #[error("looking who may change the checker")]
+    Untrusted(#[source] io::Error),
     #[error("choosing a user id for the checker")]
     Id(#[source] IdError),
     #[error("making a /dev of its own")]
@@ -152,6 +155,7 @@ impl OpenDevices {
                 command: order.command.clone(),
             });
         }
+        trusted_file::check_program(&order.command).map_err(OpenError::Untrusted)?;
         // Before the mount that may hold the host's /etc is left.
         let id = free_id(root).map_err(OpenError::Id)?;
         enter_private_dev(root, Some(&order.command)).map_err(OpenError::PrivateDev)?;
