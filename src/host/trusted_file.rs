@@ -17,9 +17,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
 use nix::libc;
-use nix::sys::stat::Mode;
+use nix::sys::stat::{FileStat, Mode, fstatat};
 
 /// As path_resolution(7).
 const MAX_LINKS: usize = 40;
@@ -29,7 +29,7 @@ const MAX_DATABASE: u64 = 16 << 20;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TrustError {
     #[error(
-        "{} belongs to uid {owner} (mode {mode:04o}), who could change what this process does: give it to root (`chown root {}`)",
+        "{} belongs to uid {owner} (mode {mode:04o}), who could change what this process does: give it to root (`chown root {}`), or run this as that user if it is the service's own",
         path.display(), path.display()
     )]
     Owner {
@@ -37,6 +37,11 @@ pub(crate) enum TrustError {
         owner: u32,
         mode: u32,
     },
+    #[error(
+        "{} belongs to a user outside this process's user namespace (shown as uid {owner}), who could change what this process does: run this without a user namespace of its own (a pod: `hostUsers: true`), or mount the file with that namespace's ids",
+        path.display()
+    )]
+    Unmapped { path: PathBuf, owner: u32 },
     #[error(
         "{} has mode {mode:04o} (owner uid {owner}, gid {group}), so that others could change what this process does: take their right to write (`chmod go-w {}`)",
         path.display(), path.display()
@@ -82,6 +87,8 @@ struct Trusted {
     users: BTreeSet<u32>,
     /// Groups of this process.
     groups: BTreeSet<u32>,
+    /// In a user namespace: the uid that all users outside appear as.
+    outside: Option<u32>,
     passwd: PathBuf,
     group: PathBuf,
 }
@@ -103,6 +110,7 @@ impl Trusted {
                 .chain([nix::unistd::getegid()])
                 .map(nix::unistd::Gid::as_raw)
                 .collect(),
+            outside: uid_of_outside(),
             passwd: "/etc/passwd".into(),
             group: "/etc/group".into(),
         }
@@ -112,6 +120,10 @@ impl Trusted {
         let (owner, group) = (found.uid(), found.gid());
         let mode = found.mode() & 0o7777;
         if !self.users.contains(&owner) {
+            if self.outside == Some(owner) {
+                let path = path.to_owned();
+                return Err(TrustError::Unmapped { path, owner });
+            }
             return Err(TrustError::Owner {
                 path: path.to_owned(),
                 owner,
@@ -187,13 +199,19 @@ impl Trusted {
 fn walk(path: &Path, trusted: &Trusted) -> io::Result<File> {
     let mut rest: Vec<OsString> = steps(&std::path::absolute(path)?);
     let (mut at, mut dirs) = (PathBuf::from("/"), vec![root()?]);
-    judge(&at, &dirs[0], trusted)?;
+    judge(&at, &dirs[0], None, trusted)?;
     let mut links = 0;
     while let Some(step) = rest.pop() {
         if step == ".." {
-            if dirs.len() > 1 {
-                dirs.pop();
-                at.pop();
+            at.pop();
+            match dirs.as_slice() {
+                // `/`, or where a link of procfs led to.
+                [only] => {
+                    let above = step_to(only, &step, OFlag::O_DIRECTORY)?;
+                    judge(&at, &above, None, trusted)?;
+                    dirs = vec![above];
+                }
+                _ => drop(dirs.pop()),
             }
             continue;
         }
@@ -201,31 +219,28 @@ fn walk(path: &Path, trusted: &Trusted) -> io::Result<File> {
             return Err(io::ErrorKind::NotFound.into());
         };
         let next = at.join(&step);
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let file = File::from(openat(dir, step.as_os_str(), flags, Mode::empty())?);
-        let found = judge(&next, &file, trusted)?;
+        let mut file = step_to(dir, &step, OFlag::O_NOFOLLOW)?;
+        if !rest.is_empty() && file.metadata()?.is_dir() {
+            // This mounts what is mounted on demand (autofs).
+            file = step_to(dir, &step, OFlag::O_NOFOLLOW | OFlag::O_DIRECTORY)?;
+        }
+        let found = judge(&next, &file, Some(dir), trusted)?;
         if found.is_symlink() {
             links += 1;
             if links > MAX_LINKS {
                 return Err(nix::errno::Errno::ELOOP.into());
             }
-            let target = readlinkat(&file, OsStr::new(""))?;
-            if target.as_bytes().windows(2).any(|two| two == b":[") && is_procfs(dir) {
-                // A pipe of the caller's (/dev/fd/63 of a shell) has no path.
-                let file = File::from(openat(
-                    dir,
-                    step.as_os_str(),
-                    OFlag::O_PATH | OFlag::O_CLOEXEC,
-                    Mode::empty(),
-                )?);
-                judge(&next, &file, trusted)?;
+            if leads_to_a_file(dir)? {
+                let file = step_to(dir, &step, OFlag::empty())?;
+                judge(&next, &file, None, trusted)?;
                 at = next;
-                dirs.push(file);
+                dirs = vec![file];
                 continue;
             }
+            let target = readlinkat(&file, OsStr::new(""))?;
             if target.as_bytes().first() == Some(&b'/') {
                 at = PathBuf::from("/");
-                dirs.truncate(1);
+                dirs = vec![root()?];
             }
             rest.extend(steps(Path::new(&target)));
         } else {
@@ -252,17 +267,74 @@ fn root() -> io::Result<File> {
         .open("/")
 }
 
-fn is_procfs(dir: &File) -> bool {
-    nix::sys::statfs::fstatfs(dir)
-        .is_ok_and(|found| found.filesystem_type() == nix::sys::statfs::PROC_SUPER_MAGIC)
+fn step_to(dir: &File, step: &OsStr, flags: OFlag) -> io::Result<File> {
+    let flags = flags | OFlag::O_PATH | OFlag::O_CLOEXEC;
+    Ok(File::from(openat(dir, step, flags, Mode::empty())?))
 }
 
-fn judge(path: &Path, file: &File, trusted: &Trusted) -> io::Result<Metadata> {
+/// Whether links in this directory lead to an open file or directory (/proc/PID/fd/N, exe, root), not to
+/// the path that they show: it may have none (`pipe:[7]`, `/x (deleted)`), or one of another mount
+/// namespace. Only links at the root of procfs (`self`) are as others are.
+fn leads_to_a_file(dir: &File) -> io::Result<bool> {
+    const PROC_ROOT_INODE: u64 = 1;
+    let is_procfs =
+        nix::sys::statfs::fstatfs(dir)?.filesystem_type() == nix::sys::statfs::PROC_SUPER_MAGIC;
+    Ok(is_procfs && dir.metadata()?.ino() != PROC_ROOT_INODE)
+}
+
+/// `above`: the directory that it was reached from.
+fn judge(
+    path: &Path,
+    file: &File,
+    above: Option<&File>,
+    trusted: &Trusted,
+) -> io::Result<Metadata> {
     let found = file.metadata()?;
-    trusted
-        .check(path, &found)
-        .map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error))?;
-    Ok(found)
+    match trusted.check(path, &found) {
+        Err(TrustError::Writable { .. })
+            if found.is_dir() && above.is_some_and(|above| is_config_map(file, above, trusted)) =>
+        {
+            Ok(found)
+        }
+        Err(error) => Err(io::Error::new(io::ErrorKind::PermissionDenied, error)),
+        Ok(()) => Ok(found),
+    }
+}
+
+/// The kubelet mounts a ConfigMap read-only, each as a mount of its own. Its directory has mode 0777, and
+/// users cannot reach it elsewhere. A read-only mount alone proves nothing: in a hardened unit all are.
+fn is_config_map(dir: &File, above: &File, trusted: &Trusted) -> bool {
+    use nix::sys::statvfs::{FsFlags, fstatvfs};
+    let is_read_only = fstatvfs(dir).is_ok_and(|found| found.flags().contains(FsFlags::ST_RDONLY));
+    let is_mount = mount_id(dir)
+        .zip(mount_id(above))
+        .is_some_and(|(own, outer)| own != outer);
+    // Its current content. In any other such directory, users can make a link of this name, and not
+    // give it to root.
+    let is_link_of_root = |found: FileStat| {
+        found.st_mode & libc::S_IFMT == libc::S_IFLNK && trusted.users.contains(&found.st_uid)
+    };
+    is_read_only
+        && is_mount
+        && fstatat(dir, "..data", AtFlags::AT_SYMLINK_NOFOLLOW).is_ok_and(is_link_of_root)
+}
+
+/// The mount that it was reached by (proc_pid_fdinfo(5)).
+fn mount_id(file: &File) -> Option<u64> {
+    let number = std::os::fd::AsRawFd::as_raw_fd(file);
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
+    let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    id.trim().parse().ok()
+}
+
+/// None: in the first user namespace, or one like it (user_namespaces(7)).
+fn uid_of_outside() -> Option<u32> {
+    let map = std::fs::read_to_string("/proc/self/uid_map").ok()?;
+    if map.split_whitespace().eq(["0", "0", "4294967295"]) {
+        return None;
+    }
+    let uid = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?;
+    uid.trim().parse().ok()
 }
 
 #[cfg(test)]

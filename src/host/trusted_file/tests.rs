@@ -101,7 +101,64 @@ fn another_owner_is_refused_and_a_link_is_followed_like_the_kernel_does() {
         users: [4_000_001].into(),
         ..trusted
     };
-    assert!(refusal(&at("token"), &nobody).starts_with("/ belongs to uid 0"));
+    let text = refusal(&at("token"), &nobody);
+    assert!(
+        text.starts_with("/ belongs to uid 0") && text.contains("or run this as that user"),
+        "{text}"
+    );
+    let inside = Trusted {
+        outside: Some(0),
+        ..nobody
+    };
+    let text = refusal(&at("token"), &inside);
+    assert!(
+        text.starts_with(
+            "/ belongs to a user outside this process's user namespace (shown as uid 0)"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_link_of_procfs_leads_to_the_open_file_itself() {
+    let (dir, trusted) = place();
+    let read = |path: &str| {
+        let mut text = String::new();
+        io::Read::read_to_string(&mut open_as(Path::new(path), &trusted)?, &mut text)?;
+        Ok::<_, io::Error>(text)
+    };
+    let path = dir.path().join("file");
+    file(&path, 0o644);
+    let opened = File::open(&path).unwrap();
+    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&opened));
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(read(&link).unwrap(), "text");
+    // The path that the link shows is another file now.
+    file(&path.with_file_name("file (deleted)"), 0o666);
+    assert_eq!(read(&link).unwrap(), "text");
+    opened
+        .set_permissions(std::fs::Permissions::from_mode(0o646))
+        .unwrap();
+    assert!(refusal(Path::new(&link), &trusted).contains(" has mode 0646"));
+
+    // Through a directory, and above it.
+    file(&dir.path().join("other"), 0o644);
+    std::fs::create_dir(dir.path().join("folder")).unwrap();
+    set_mode(&dir.path().join("folder"), 0o755);
+    let folder = File::open(dir.path().join("folder")).unwrap();
+    let number = std::os::fd::AsRawFd::as_raw_fd(&folder);
+    assert_eq!(
+        read(&format!("/proc/self/fd/{number}/../other")).unwrap(),
+        "text"
+    );
+    assert_eq!(
+        read(&format!(
+            "/proc/self/root/../{}/other",
+            dir.path().display()
+        ))
+        .unwrap(),
+        "text"
+    );
 }
 
 #[test]
