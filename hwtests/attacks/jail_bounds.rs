@@ -81,7 +81,7 @@ async fn the_processes_of_a_run_are_bounded_together_and_a_run_that_wants_more_i
     assert_eq!(
         run.failure_reason,
         "e2fsck wanted more than the 96 processes and threads that a run may have (more with a \
-         higher `checks.memory_bytes`)",
+         higher `checks.memory_bytes`), or than its slice or pod allows",
         "{output}"
     );
     assert!(run.duration < Duration::from_secs(20), "{:?}", run.duration);
@@ -140,7 +140,12 @@ async fn a_single_process_may_use_all_its_memory_and_read_more_than_that() {
 async fn a_killed_daemon_leaves_a_run_that_the_next_start_clears() {
     let testbed = Testbed::new();
     let disk = make(&testbed, Filesystem::Ext4);
-    let body = r#"exec perl -e '$SIG{TERM} = $SIG{HUP} = "IGNORE"; fork(); sleep 1000 while 1' left-over-attack"#;
+    // The child waits for the lock that says that its group is supervised, and tries to keep the group.
+    let body = r#"exec perl -e '$SIG{TERM} = $SIG{HUP} = "IGNORE"; my @held;
+            if (!fork()) { open(my $all, "<", "/proc/self/cgroup"); for (<$all>) {
+                m{^\d+:(.*?):(.*)$}; my $group = "/sys/fs/cgroup/" . ($1 || "unified") . $2;
+                mkdir "$group/mine"; open(my $in, "<", $group) and flock($in, 2) and push @held, $in } }
+            sleep 1000 while 1' left-over-attack"#;
     let request = RunRequest {
         command: script(&testbed, "attacker", body),
         timeout: TIMEOUT,
@@ -159,6 +164,13 @@ async fn a_killed_daemon_leaves_a_run_that_the_next_start_clears() {
     let attacker = left("left-over-attack")[0];
     let text = std::fs::read_to_string(format!("/proc/{attacker}/cgroup")).expect("its group");
     let groups = groups(&text);
+    for group in &groups {
+        let mode = std::fs::metadata(group)
+            .expect("the group")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o7777, 0o700, "{}", group.display());
+    }
     let stat = std::fs::read_to_string(format!("/proc/{attacker}/status")).expect("its status");
     let group: i32 = stat
         .lines()

@@ -92,6 +92,10 @@ pub fn check_image_in(
     let command = checker::find_program(&policy.tools, filesystem).map_err(ImageError::NoTool)?;
     trusted_file::check_program(&command).map_err(ImageError::Untrusted)?;
     let isolation = isolation(&absolute)?;
+    if isolation.is_some() {
+        // Of an earlier call that was killed. What cannot be removed hinders nothing.
+        jail::clear_leftover_groups(&HostRoot::new("/"));
+    }
     let source = CheckerInput::Image(match &isolation {
         Some(_) => Path::new(IMAGE_PATH),
         None => &absolute,

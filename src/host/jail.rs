@@ -169,9 +169,10 @@ pub(crate) struct JailedProcess {
     refused: BTreeSet<i32>,
     /// Carries what it writes to `PROGRESS_FD`.
     progress: Option<File>,
-    /// Bounds all its processes, or says why nothing does: it may then start threads only. Removed
-    /// when this is dropped, with everything in it.
-    bounds: Result<RunGroup, String>,
+    /// Bounds all its processes. Removed when this is dropped, with everything in it.
+    bounds: Option<RunGroup>,
+    /// Why not all bounds hold, so that it may start threads only.
+    unbounded_because: Option<String>,
 }
 
 /// The listener for calls that the filter refuses.
@@ -215,13 +216,18 @@ pub(crate) fn start(
         .spawn()?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(|_| io::ErrorKind::InvalidData)?);
     let (progress, progress_end) = progress.unzip();
-    let bounds = bounds
-        .and_then(|bounds| bounds.add(group).map(|()| bounds))
-        .map_err(|error| with_causes(&error));
-    let permission = if bounds.is_ok() {
-        IN_GROUP
-    } else {
-        THREADS_ONLY
+    // Kept if it could not be added to all of them: dropping the group would kill it.
+    let (bounds, error) = match bounds {
+        Ok(bounds) => {
+            let error = bounds.add(group).err();
+            (Some(bounds), error)
+        }
+        Err(error) => (None, Some(error)),
+    };
+    let unbounded_because = error.map(|error| with_causes(&error));
+    let permission = match unbounded_because {
+        None => IN_GROUP,
+        Some(_) => THREADS_ONLY,
     };
     // It waits for this. An error: it has exited, which is noticed later.
     sys::send_byte(
@@ -240,6 +246,7 @@ pub(crate) fn start(
         refused: BTreeSet::new(),
         progress,
         bounds,
+        unbounded_because,
     })
 }
 
@@ -408,12 +415,12 @@ impl JailedProcess {
     /// Which bound of all its processes it has reached; continues a sentence that begins with the
     /// checker's name.
     pub(crate) fn exceeded_bound(&self) -> Option<String> {
-        self.bounds.as_ref().ok()?.exceeded()
+        self.bounds.as_ref()?.exceeded()
     }
 
     /// Why nothing bounds all its processes, so that it may start threads only.
     pub(crate) fn unbounded_because(&self) -> Option<&str> {
-        self.bounds.as_ref().err().map(String::as_str)
+        self.unbounded_because.as_deref()
     }
 
     /// Bytes that it and its present children caused to be read from devices (read_bytes of

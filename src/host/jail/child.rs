@@ -226,6 +226,8 @@ fn isolate(cell: &Isolation, command: &Path, has_landlock: bool) -> Result<(), J
         .chain([command])
         .collect();
     private_dev(&keep).map_err(|errno| JailError::Syscall("making a /dev of its own", errno))?;
+    // Another user opens what is made here.
+    umask(Mode::empty());
     let bound = |errno| JailError::Syscall("showing it the image", errno);
     for node in &cell.nodes {
         make_device_node(node, cell.gid)
@@ -370,8 +372,8 @@ pub fn private_dev(keep: &[&Path]) -> Result<(), Errno> {
         flags,
         Some("mode=0755,size=64k,nr_inodes=256"),
     )?;
-    umask(Mode::empty());
-    STANDARD_NODES.iter().try_for_each(|(name, major, minor)| {
+    let before = umask(Mode::empty());
+    let made = STANDARD_NODES.iter().try_for_each(|(name, major, minor)| {
         let path = Path::new("/dev").join(name);
         mknod(
             &path,
@@ -379,7 +381,9 @@ pub fn private_dev(keep: &[&Path]) -> Result<(), Errno> {
             Mode::from_bits_truncate(0o666),
             makedev(u64::from(*major), u64::from(*minor)),
         )
-    })
+    });
+    umask(before);
+    made
 }
 
 /// Creates a node for reading; only processes that may override permissions can open it for

@@ -8,10 +8,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -23,7 +23,7 @@ use crate::model::dev::DevNo;
 const NAME_PREFIX: &str = "diskvitals-check-";
 /// Another process may take a name, or remove a group that is not locked yet.
 const MAX_NAMES: usize = 8;
-/// Killed processes leave the group within this time, or are blocked in the kernel.
+/// Killed processes leave their groups within this time, all together, or are blocked in the kernel.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(1);
 const REMOVE_POLL_MILLIS: u16 = 2;
 /// The share of a low-priority run: a tenth of a service's (cpu.weight 100, cpu.shares 1024), as much
@@ -53,6 +53,8 @@ pub(super) struct RunGroup {
 #[derive(Debug)]
 struct GroupDir {
     path: PathBuf,
+    /// It bounds memory or processes.
+    is_needed: bool,
     _lock: Flock<File>,
 }
 
@@ -98,24 +100,28 @@ impl RunGroup {
             bounds,
         };
         for parent in parents {
-            // What cannot be removed hinders nothing here; the start of the daemon reports it.
-            clear(&parent.path);
-            match GroupDir::create(&parent.path) {
+            match GroupDir::create(parent) {
                 Ok(dir) => {
-                    dir.set_bounds(parent, &group.bounds, root)?;
+                    let set = dir.set_bounds(parent, &group.bounds, root);
+                    // Also without its bounds: to be removed.
                     group.dirs.push(dir);
+                    set?;
                 }
-                Err(_) if !parent.has("memory") && !parent.has("pids") => {}
+                Err(_) if !parent.is_needed() => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(group)
     }
 
+    /// After an error, some bounds may hold nevertheless.
     pub(super) fn add(&self, pid: Pid) -> Result<(), GroupError> {
-        self.dirs
-            .iter()
-            .try_for_each(|dir| write(&dir.path.join("cgroup.procs"), &pid.to_string()))
+        self.dirs.iter().try_for_each(|dir| {
+            match write(&dir.path.join("cgroup.procs"), &pid.to_string()) {
+                Err(error) if dir.is_needed => Err(error),
+                _ => Ok(()),
+            }
+        })
     }
 
     /// The processes in the group that this process can see.
@@ -145,7 +151,7 @@ impl RunGroup {
         count("pids.events", "max").then(|| {
             format!(
                 "wanted more than the {} processes and threads that a run may have (more with a \
-                 higher `checks.memory_bytes`)",
+                 higher `checks.memory_bytes`), or than its slice or pod allows",
                 self.bounds.tasks
             )
         })
@@ -154,22 +160,26 @@ impl RunGroup {
 
 impl Drop for RunGroup {
     fn drop(&mut self) {
+        let deadline = Instant::now() + REMOVE_TIMEOUT;
         for dir in &self.dirs {
             // What is left has a process that cannot be killed; without its lock, the next run or
             // start removes it.
-            kill_and_remove(&dir.path);
+            kill_and_remove(&dir.path, deadline);
         }
     }
 }
 
-/// At the daemon's start: removes groups that are left over, with their processes. Out: a line for the
-/// log of each that could not be removed.
+/// Before a run and at the daemon's start: removes groups that are left over, with their processes. Out:
+/// a line for the log of each that could not be removed.
 pub(crate) fn clear_leftover_groups(root: &HostRoot) -> Vec<String> {
     let Ok(parents) = parents(root) else {
         // Without control groups, nothing is left over.
         return Vec::new();
     };
-    let left = parents.iter().flat_map(|parent| clear(&parent.path));
+    let deadline = Instant::now() + REMOVE_TIMEOUT;
+    let left = parents
+        .iter()
+        .flat_map(|parent| clear(&parent.path, deadline));
     left.map(|path| {
         format!(
             "the control group {} of an earlier filesystem check has a process that cannot be killed",
@@ -180,7 +190,7 @@ pub(crate) fn clear_leftover_groups(root: &HostRoot) -> Vec<String> {
 }
 
 /// Removes the groups that nobody supervises. Out: those that could not be removed.
-fn clear(parent: &Path) -> Vec<PathBuf> {
+fn clear(parent: &Path, deadline: Instant) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| {
         entry
@@ -191,7 +201,7 @@ fn clear(parent: &Path) -> Vec<PathBuf> {
     ours.map(|entry| entry.path())
         .filter(|path| match File::open(path) {
             Ok(dir) => match Flock::lock(dir, FlockArg::LockExclusiveNonblock) {
-                Ok(_held) => !kill_and_remove(path),
+                Ok(_held) => !kill_and_remove(path, deadline),
                 Err(_) => false,
             },
             // Removed meanwhile.
@@ -201,21 +211,30 @@ fn clear(parent: &Path) -> Vec<PathBuf> {
 }
 
 impl GroupDir {
-    fn create(parent: &Path) -> Result<GroupDir, GroupError> {
+    fn create(parent: &Parent) -> Result<GroupDir, GroupError> {
         for number in 0..MAX_NAMES {
-            let path = parent.join(format!("{NAME_PREFIX}{}-{number}", std::process::id()));
-            match std::fs::create_dir(&path) {
+            let name = format!("{NAME_PREFIX}{}-{number}", std::process::id());
+            let path = parent.path.join(name);
+            // Others, and the run itself, can neither lock it nor make groups in it.
+            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(GroupError::Create(path, error)),
             }
             // Between these two steps, another process may find it without a lock, and remove it.
-            let Ok(dir) = File::open(&path) else { continue };
-            let Ok(lock) = Flock::lock(dir, FlockArg::LockExclusiveNonblock) else {
-                continue;
-            };
-            if path.join("cgroup.procs").exists() {
-                return Ok(GroupDir { path, _lock: lock });
+            let lock = File::open(&path)
+                .ok()
+                .and_then(|dir| Flock::lock(dir, FlockArg::LockExclusiveNonblock).ok());
+            match lock {
+                Some(lock) if path.join("cgroup.procs").exists() => {
+                    return Ok(GroupDir {
+                        path,
+                        is_needed: parent.is_needed(),
+                        _lock: lock,
+                    });
+                }
+                // An error: that process has removed it.
+                _ => drop(std::fs::remove_dir(&path)),
             }
         }
         Err(GroupError::NoName)
@@ -230,9 +249,10 @@ impl GroupDir {
         let set = |file: &str, value: String| write(&self.path.join(file), &value);
         let memory = bounds.memory.to_string();
         if parent.has("memory") && parent.is_v2 {
-            set("memory.max", memory.clone())?;
+            set("memory.max", memory)?;
             set("memory.oom.group", "1".to_owned()).or_else(if_absent)?;
-            set("memory.swap.max", memory).or_else(if_absent)?;
+            // It counts swap alone.
+            set("memory.swap.max", "0".to_owned()).or_else(if_absent)?;
         } else if parent.has("memory") {
             set("memory.limit_in_bytes", memory.clone())?;
             set("memory.memsw.limit_in_bytes", memory).or_else(if_absent)?;
@@ -242,9 +262,11 @@ impl GroupDir {
         }
         if parent.has("cpu") && bounds.low_priority {
             match parent.is_v2 {
-                true => set("cpu.weight", LOW_CPU_WEIGHT.to_string())?,
-                false => set("cpu.shares", LOW_CPU_SHARES.to_string())?,
+                true => set("cpu.weight", LOW_CPU_WEIGHT.to_string()),
+                false => set("cpu.shares", LOW_CPU_SHARES.to_string()),
             }
+            // Its lowest priority as a process holds without it.
+            .ok();
         }
         if let Some(rate) = bounds.read_rate.filter(|_| parent.has("io")) {
             // The supervisor holds the checker at this rate, and knows how long. The kernel holds back
@@ -267,6 +289,11 @@ impl GroupDir {
 impl Parent {
     fn has(&self, controller: &str) -> bool {
         self.controllers.iter().any(|name| name == controller)
+    }
+
+    /// Without a group here, a run may start threads only.
+    fn is_needed(&self) -> bool {
+        self.has("memory") || self.has("pids")
     }
 }
 
@@ -380,28 +407,53 @@ fn counter(text: &str, field: &str) -> u64 {
         .unwrap_or_default()
 }
 
-/// Whether the group is gone.
-fn kill_and_remove(group: &Path) -> bool {
-    let began = Instant::now();
+/// Whether the group is gone, with those in it. Each is killed at least once.
+fn kill_and_remove(group: &Path, deadline: Instant) -> bool {
     loop {
-        match std::fs::remove_dir(group) {
-            Ok(()) => return true,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return true,
-            Err(_) if began.elapsed() >= REMOVE_TIMEOUT => return false,
-            Err(_) => {}
+        let is_last = Instant::now() >= deadline;
+        if remove_tree(group) {
+            return true;
         }
-        // Again and again: a process may have forked meanwhile. cgroup.kill (5.14) kills all at once.
-        if write(&group.join("cgroup.kill"), "1").is_err() {
-            for pid in processes(group) {
-                match kill(pid, Signal::SIGKILL) {
-                    Ok(()) | Err(Errno::ESRCH) => {}
-                    Err(_) => return false,
-                }
-            }
-        }
+        // Again and again: a process may have forked meanwhile.
+        kill_tree(group);
         // Only sleeps.
         nix::poll::poll(&mut [], REMOVE_POLL_MILLIS).ok();
+        if is_last {
+            return remove_tree(group);
+        }
     }
+}
+
+fn remove_tree(group: &Path) -> bool {
+    for below in groups_in(group) {
+        remove_tree(&below);
+    }
+    match std::fs::remove_dir(group) {
+        Ok(()) => true,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// What could not be killed shows in that the group stays.
+fn kill_tree(group: &Path) {
+    // Kills all at once, also in groups below (5.14).
+    if write(&group.join("cgroup.kill"), "1").is_ok() {
+        return;
+    }
+    for below in groups_in(group) {
+        kill_tree(&below);
+    }
+    for pid in processes(group) {
+        kill(pid, Signal::SIGKILL).ok();
+    }
+}
+
+fn groups_in(group: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
 }
 
 #[cfg(test)]

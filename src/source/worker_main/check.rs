@@ -37,7 +37,6 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
     match recv(&mut input)? {
         None | Some(RunnerRequest::Start) => Ok(()),
         Some(RunnerRequest::DetachLoops) => {
-            let groups = clear_leftover_groups(root);
             let mut lines = match enter_private_dev(root, None) {
                 Ok(()) => loops::detach_all(root, Path::new(DEV_DIR)),
                 Err(errno) => {
@@ -46,7 +45,8 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
                     )]
                 }
             };
-            lines.extend(groups);
+            // After the loops: a process that cannot be killed takes time.
+            lines.extend(clear_leftover_groups(root));
             write_json_line(&mut output, &RunnerEvent::LoopsDetached(lines))
         }
         Some(RunnerRequest::Run(order)) => {
@@ -159,6 +159,9 @@ impl OpenDevices {
         // Before the mount that may hold the host's /etc is left.
         let id = free_id(root).map_err(OpenError::Id)?;
         enter_private_dev(root, Some(&order.command)).map_err(OpenError::PrivateDev)?;
+        // Now, while no writers are held. What cannot be removed hinders no run; the daemon's start
+        // reports it.
+        clear_leftover_groups(root);
         let mut opened = OpenDevices {
             id,
             nodes: Vec::new(),

@@ -94,6 +94,7 @@ fn each_version_gets_its_own_files_for_the_same_bounds() {
     let lock = Flock::lock(File::open(dir.path()).unwrap(), FlockArg::LockShared).unwrap();
     let group = GroupDir {
         path: dir.path().to_owned(),
+        is_needed: true,
         _lock: lock,
     };
     let sysfs = tempfile::tempdir().unwrap();
@@ -116,14 +117,13 @@ fn each_version_gets_its_own_files_for_the_same_bounds() {
     // Without swap accounting, memory.memsw.limit_in_bytes and memory.swap.max are missing.
     group_files(
         dir.path(),
-        &[
-            "memory.max",
-            "memory.oom.group",
-            "pids.max",
-            "cpu.weight",
-            "io.max",
-        ],
+        &["memory.max", "memory.oom.group", "pids.max", "io.max"],
     );
+    // Without cpu.weight, the rest holds nevertheless.
+    group.set_bounds(&parent(true), &bounds(), &root).unwrap();
+    let swap = "memory.swap.max";
+    assert!(!dir.path().join(swap).exists());
+    group_files(dir.path(), &["cpu.weight", swap]);
     group.set_bounds(&parent(true), &bounds(), &root).unwrap();
     group_files(
         dir.path(),
@@ -144,7 +144,7 @@ fn each_version_gets_its_own_files_for_the_same_bounds() {
     assert_eq!(read("cpu.shares"), "102");
     assert_eq!(read("io.max"), "8:0 rbps=2097152");
     assert_eq!(read("blkio.throttle.read_bps_device"), "8:0 2097152");
-    assert!(!dir.path().join("memory.swap.max").exists());
+    assert_eq!(read(swap), "0");
 
     let group = RunGroup {
         dirs: vec![group],
@@ -187,9 +187,57 @@ fn a_group_that_is_locked_is_not_cleared() {
         make("system.slice"),
     );
     let _held = Flock::lock(File::open(&used).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
-    assert_eq!(clear(parent.path()), Vec::<PathBuf>::new());
+    std::fs::create_dir_all(left.join("made/by the run")).unwrap();
+    // Also when the time is over.
+    assert_eq!(clear(parent.path(), Instant::now()), Vec::<PathBuf>::new());
     assert_eq!(
         [left, used, other].map(|path| path.exists()),
         [false, true, true]
     );
+}
+
+#[test]
+fn only_a_group_that_bounds_memory_or_processes_must_take_the_process() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = |name: &str, is_needed| {
+        let path = parent.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        // What is dropped is killed by this file, not by the kernel.
+        group_files(&path, &["cgroup.kill"]);
+        let lock = Flock::lock(File::open(&path).unwrap(), FlockArg::LockShared).unwrap();
+        GroupDir {
+            path,
+            is_needed,
+            _lock: lock,
+        }
+    };
+    let mut group = RunGroup {
+        dirs: vec![dir("cpu", false), dir("memory", true)],
+        bounds: bounds(),
+    };
+    group_files(&group.dirs[1].path, &["cgroup.procs"]);
+    let nobody = Pid::from_raw(0);
+    group.add(nobody).unwrap();
+    group.dirs.push(dir("pids", true));
+    assert!(
+        group
+            .add(nobody)
+            .unwrap_err()
+            .to_string()
+            .contains("/pids/cgroup.procs")
+    );
+}
+
+#[test]
+fn what_is_no_group_of_ours_is_removed_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let parent = Parent {
+        path: dir.path().to_owned(),
+        is_v2: true,
+        controllers: ["memory", "pids"].map(str::to_owned).to_vec(),
+    };
+    // Here, a new directory has no cgroup.procs.
+    let error = RunGroup::create_in(&[parent], bounds(), &HostRoot::new("/")).unwrap_err();
+    assert!(matches!(error, GroupError::NoName), "{error}");
+    assert_eq!(groups_in(dir.path()), Vec::<PathBuf>::new());
 }
