@@ -90,11 +90,6 @@ pub fn half_of_a_btrfs_pulled(context: &mut Context) {
             severity: SUSPECT,
             evidence: Evidence::Says(evidence),
         });
-        let found = context
-            .guest
-            .ask(&format!("volume {volume}"))
-            .unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(found["health"], "HEALTH_SUSPECT", "{found:#}");
     };
     context.guest.unplug(&b);
     is_lost(context, &format!("the block device {name} is gone"));
@@ -115,23 +110,13 @@ pub fn half_of_a_btrfs_pulled(context: &mut Context) {
         .guest
         .ask("refresh")
         .unwrap_or_else(|error| panic!("{error}"));
-    eprintln!(
-        "{:#}",
-        context
-            .guest
-            .ask(&format!("volume {volume}"))
-            .unwrap_or_default()
-    );
+    // The first one has corrected errors, and proves nothing.
     context.sh(&format!("btrfs scrub start -B {AT}"));
     context
         .guest
         .ask("refresh")
         .unwrap_or_else(|error| panic!("{error}"));
     context.expect_cleared(&volume, "RedundancyLost");
-    // The half under whose name it is mounted.
-    let name = context.kernel_name(&a);
-    context.guest.unplug(&a);
-    is_lost(context, &format!("the block device {name} is gone"));
     context.unmount(AT);
 }
 

@@ -123,9 +123,11 @@ fn list_namespaces(
     found: &mut Holds,
 ) -> Result<Vec<Namespace>, StepWorkerError> {
     let home = std::fs::read_link(root.at("/proc/1/ns/mnt")).ok();
-    // The host itself may be in a control group of a pod, or of a user.
-    let init = std::fs::read(root.at("/proc/1/cgroup"))
-        .map_err(|error| StepWorkerError::io("reading /proc/1/cgroup", error))?;
+    // The host itself may be in a control group of a pod, or of a user. A kernel without control groups
+    // has no such file.
+    let init = of_process(std::fs::read(root.at("/proc/1/cgroup")))
+        .map_err(|error| StepWorkerError::io("reading /proc/1/cgroup", error))?
+        .unwrap_or_default();
     let mut namespaces: BTreeMap<(PathBuf, PathBuf), Namespace> = BTreeMap::new();
     let entries = std::fs::read_dir(root.at("/proc"))
         .map_err(|error| StepWorkerError::io("reading /proc", error))?;
