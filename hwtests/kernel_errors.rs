@@ -332,7 +332,12 @@ async fn damage_that_ext4_finds_is_attributed_to_the_volume_and_not_the_drive() 
     if let Ok(entries) = std::fs::read_dir(pod.join("folder")) {
         entries.for_each(drop);
     }
-    let finding = client.raised(ID, "FilesystemCorrupted", SOON).await;
+    // A suspicion until ext4's own count is read.
+    let finding = eventually("ext4 has counted it", Duration::from_secs(10), async || {
+        let finding = client.raised(ID, "FilesystemCorrupted", SOON).await;
+        (finding.severity() == Severity::Bad).then_some(finding)
+    })
+    .await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     assert_evidence(
         &finding,
