@@ -34,9 +34,11 @@ pub struct Drive {
 
 pub const SIZE_MIB: u64 = 320;
 
-/// Free root ports and USB ports for drives that return in another slot: root port 9, USB port 4,
-/// SCSI targets from 20.
+/// Free root ports and USB ports for drives that return in another slot: root port 9, USB port 4.
 pub const NVME_PORTS: u8 = 12;
+
+/// From here on no drive's.
+pub const FREE_SCSI_TARGET: u8 = 20;
 
 const fn nvme(node: &'static str, port: u8, serial: &'static str, id: &'static str) -> Drive {
     Drive {

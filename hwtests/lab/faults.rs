@@ -78,6 +78,13 @@ impl Guest {
     pub fn plug(&mut self, drive: &Drive, at: Bus) {
         self.qmp.run("device_add", drive.properties(at));
     }
+
+    /// Where no SCSI disk was.
+    pub fn free_scsi_target(&mut self) -> Bus {
+        let target = self.free_scsi_target;
+        self.free_scsi_target += 1;
+        Bus::Scsi(target)
+    }
 }
 
 fn fault_node(drive: &Drive) -> String {

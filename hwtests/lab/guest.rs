@@ -30,6 +30,8 @@ pub struct Guest {
     pub watch: Lines,
     /// Images, sockets, the console, and the directory that the guest mounts at /lab.
     dir: TempDir,
+    /// Where the next SCSI disk returns: no two scenarios share a target.
+    pub(super) free_scsi_target: u8,
     pub accelerator: &'static str,
     pub booted_in: Duration,
 }
@@ -95,6 +97,7 @@ impl Guest {
             watch: Lines::collect(&at("watch"))?,
             qemu,
             dir,
+            free_scsi_target: drives::FREE_SCSI_TARGET,
             accelerator,
             booted_in: Duration::ZERO,
         };

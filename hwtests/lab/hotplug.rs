@@ -77,12 +77,8 @@ pub fn nvme(context: &mut Context) {
 }
 
 pub fn scsi(context: &mut Context) {
-    pulled_while_mounted(
-        context,
-        &drives::SCSI_PULLED,
-        Bus::Scsi(20),
-        "/mnt/pulled-scsi",
-    );
+    let target = context.guest.free_scsi_target();
+    pulled_while_mounted(context, &drives::SCSI_PULLED, target, "/mnt/pulled-scsi");
 }
 
 /// Nothing was mounted: missing, with severity INFO only.

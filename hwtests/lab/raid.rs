@@ -1,7 +1,7 @@
 //! md: an array that loses a member, by command and because a drive is pulled.
 
 use crate::lab::context::{BAD, Context, Evidence, Expected, SUSPECT};
-use crate::lab::drives::{self, Bus};
+use crate::lab::drives;
 
 const AT: &str = "/mnt/raid";
 
@@ -56,7 +56,8 @@ pub fn member_failed_and_pulled(context: &mut Context) {
         "it works on one member: {found:#}"
     );
 
-    context.guest.plug(&b, Bus::Scsi(21));
+    let target = context.guest.free_scsi_target();
+    context.guest.plug(&b, target);
     context.expect_cleared(b.id, "DriveMissing");
     let name = context.kernel_name(&b);
     context.try_sh(
@@ -97,7 +98,8 @@ pub fn half_of_a_btrfs_pulled(context: &mut Context) {
         "dd if=/dev/zero of={AT}/a bs=64k count=4 conv=fsync"
     ));
     // It returns without what was written, and the kernel does not use it before the next mount.
-    context.guest.plug(&b, Bus::Scsi(22));
+    let target = context.guest.free_scsi_target();
+    context.guest.plug(&b, target);
     context.expect_cleared(b.id, "DriveMissing");
     is_lost(context, &format!("the block device {name} is gone"));
     context.sh(&format!(

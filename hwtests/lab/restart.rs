@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::lab::context::{BAD, Context, Evidence, Expected};
-use crate::lab::drives::{self, Bus};
+use crate::lab::drives;
 use crate::lab::faults::Error;
 
 fn sigkill(context: &mut Context) {
@@ -108,7 +108,8 @@ pub fn killed_between_errors(context: &mut Context) {
     kept(&before, &after);
     // The drive returns while the daemon is down.
     context.sh("systemctl stop diskvitalsd");
-    context.guest.plug(&drive, Bus::Scsi(22));
+    let target = context.guest.free_scsi_target();
+    context.guest.plug(&drive, target);
     context.kernel_name(&drive);
     context.sh("umount -l /mnt/restart; systemctl start diskvitalsd");
     context.expect_cleared(drive.id, "DriveMissing");
@@ -138,7 +139,8 @@ pub fn a_volume_without_its_device(context: &mut Context) {
     let after = context.expect(&missing);
     kept(&before, &after);
     context.sh("umount -l /mnt/forgotten");
-    context.guest.plug(&drive, Bus::Scsi(23));
+    let target = context.guest.free_scsi_target();
+    context.guest.plug(&drive, target);
     context.expect_cleared(&volume, "DeviceMissing");
     context.expect_cleared(drive.id, "DriveMissing");
 }
