@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::model::dev::DevNo;
 use crate::model::drive::DriveFacts;
 use crate::model::ids::DriveId;
+use crate::model::kernel_log::event::DamagedCopies;
+use crate::model::redundancy::btrfs_tolerance;
 
 /// One scan of /sys/class/block (and /sys/class/nvme) joined with udev's database. Complete each
 /// time.
@@ -37,9 +39,9 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// The mounted btrfs that this device is a member of.
-    pub(crate) fn btrfs_of(&self, device: &String) -> Option<&BtrfsFs> {
-        self.btrfs.iter().find(|fs| fs.devices.contains(device))
+    /// The mounted btrfs that has, or had, a member of this name.
+    pub(crate) fn btrfs_of(&self, device: &str) -> Option<&BtrfsFs> {
+        self.btrfs.iter().find(|fs| fs.has_member(device))
     }
 
     /// The device and all devices below it.
@@ -191,6 +193,27 @@ pub enum BtrfsMember {
 }
 
 impl BtrfsFs {
+    /// The name of a member that was pulled is given to no other device before the unmount.
+    pub(crate) fn has_member(&self, device: &str) -> bool {
+        self.devices.iter().any(|name| name == device)
+            || self.pulled.iter().any(|pulled| pulled.name == device)
+    }
+
+    /// Whether a block of which so many copies are damaged has another one. A member that was away
+    /// has the damaged ones.
+    pub(crate) fn has_good_copy(&self, damaged: DamagedCopies) -> bool {
+        let copies = |profile: &String| match profile.to_ascii_lowercase().as_str() {
+            "dup" => 2,
+            other => (btrfs_tolerance(other) + 1).saturating_sub(self.missing_devices as usize),
+        };
+        let has_more = |damaged: u8, profiles: &[String]| {
+            let copies = profiles.iter().map(copies).min();
+            damaged == 0 || copies.is_none_or(|copies| copies > damaged.into())
+        };
+        has_more(damaged.data, &self.data_profiles)
+            && has_more(damaged.metadata, &self.metadata_profiles)
+    }
+
     /// The members that are no copy: they are missing, or lack what was written while they were away.
     pub(crate) fn without_copy(&self) -> usize {
         self.missing_devices as usize + self.returned.len()

@@ -11,7 +11,7 @@ use crate::model::facts::{Facts, StoredVolume, Urgency};
 use crate::model::finding::{FindingDetails, Judgement, Severity, Subject, UnknownHealth, Verdict};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel_log::event::{
-    Blame, Class, DeviceName, Event, Line, LineOrigin, Operation,
+    Blame, Class, DamagedCopies, DeviceName, Event, Line, LineOrigin, Operation,
 };
 use crate::model::kubelet::{KubeletRecords, KubeletVolume, PodName, Publication};
 use crate::model::mount::{Mount, MountTable};
@@ -467,7 +467,7 @@ pub(crate) fn event(class: Class, device: &str, time: Timestamp, sectors: &[u64]
         sectors: sectors.to_vec(),
         more_sectors: 0,
         operation: Some(Operation::Read),
-        corrected: false,
+        damaged: DamagedCopies::ALL,
         rule: "test".into(),
         first: said.clone(),
         last: said,

@@ -102,9 +102,13 @@ pub(crate) fn kernel_corrupted(input: &VolumeInput) -> Option<Verdict> {
     let name = describe(&known.facts);
     let doubt = not_counted_by_ext4(input.context, known, tally);
     let (severity, what) = match (tally.last_uncorrected, doubt) {
-        (None, _) => (
+        (None, _) if tally.corrected == tally.incidents => (
             Severity::Suspect,
             format!("{name} found corrupted data and repaired it"),
+        ),
+        (None, _) => (
+            Severity::Suspect,
+            format!("{name} found damaged copies of its data, and has other copies"),
         ),
         (Some(_), Some(doubt)) => (
             Severity::Suspect,

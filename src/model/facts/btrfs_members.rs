@@ -230,10 +230,18 @@ impl Facts {
         std::mem::take(&mut self.is_scan_due)
     }
 
+    pub(super) fn btrfs_of_volume(&self, volume: &Subject) -> Option<&BtrfsFs> {
+        let Subject::Volume(id) = volume else {
+            return None;
+        };
+        let device = self.volumes.get(id)?.facts.device.as_ref()?;
+        self.inventory()?.btrfs_of(device)
+    }
+
     pub(super) fn volume_of_btrfs(&self, fs: &BtrfsFs) -> Option<&KnownVolume> {
         let is_of = |known: &&KnownVolume| {
             let device = known.facts.device.as_ref();
-            device.is_some_and(|name| fs.devices.contains(name))
+            device.is_some_and(|name| fs.has_member(name))
         };
         self.volumes.values().find(is_of)
     }

@@ -15,7 +15,7 @@ use crate::model::facts::kernel_log::PendingIncident;
 use crate::model::facts::{Facts, KnownVolume, Urgency};
 use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::kernel_log::event::{
-    Blame, Class, DeviceName, Event, Line, LineOrigin, MAX_LINE_BYTES,
+    Blame, Class, DamagedCopies, DeviceName, Event, Line, LineOrigin, MAX_LINE_BYTES,
 };
 use crate::model::observation::Observation;
 
@@ -260,20 +260,23 @@ fn sick_at_first_sight(
 /// support (drivers/scsi/scsi_lib.c): no incident. Correctable PCIe errors were corrected by the
 /// link itself.
 fn incident_from_growth(reading: &CounterReading, growth: &CounterGrowth) -> Option<Event> {
-    let (class, corrected) = match (reading.source.as_str(), growth.name.as_str()) {
-        ("scsi", "iotmo_cnt") => (Class::Timeout, false),
-        ("ext4", "errors_count") => (Class::FsError, false),
-        ("xfs", name) if name.starts_with("sick_") => (Class::FsCorruption, false),
-        ("btrfs", "write_errs" | "read_errs" | "flush_errs") => (Class::FsError, false),
-        // Repaired from another copy if there is one: only the log reports a failed repair.
-        ("btrfs", "corruption_errs" | "generation_errs") => (Class::FsCorruption, true),
-        // Read errors that md corrected by writing (fix_read_error(), drivers/md/raid1.c).
-        ("md", "errors") => (Class::Io, true),
+    let class = match (reading.source.as_str(), growth.name.as_str()) {
+        ("scsi", "iotmo_cnt") => Class::Timeout,
+        ("ext4", "errors_count") => Class::FsError,
+        ("xfs", name) if name.starts_with("sick_") => Class::FsCorruption,
+        ("btrfs", "write_errs" | "read_errs" | "flush_errs") => Class::FsError,
+        ("btrfs", "corruption_errs" | "generation_errs") => Class::FsCorruption,
+        ("md", "errors") => Class::Io,
         // The totals; each kind has another counter.
-        ("aer", "fatal.TOTAL_ERR_FATAL" | "nonfatal.TOTAL_ERR_NONFATAL") => {
-            (Class::Transport, false)
-        }
+        ("aer", "fatal.TOTAL_ERR_FATAL" | "nonfatal.TOTAL_ERR_NONFATAL") => Class::Transport,
         _ => return None,
+    };
+    let damaged = match (reading.source.as_str(), class) {
+        // Read errors that md corrected by writing (fix_read_error(), drivers/md/raid1.c).
+        ("md", _) => DamagedCopies::NONE,
+        // Repaired from another copy if there is one: only the log reports a failed repair.
+        ("btrfs", Class::FsCorruption) => DamagedCopies::ONE,
+        _ => DamagedCopies::ALL,
     };
     let (file, name) = (&reading.file, &growth.name);
     let mut text = match growth.amount() {
@@ -295,7 +298,7 @@ fn incident_from_growth(reading: &CounterReading, growth: &CounterGrowth) -> Opt
         } else {
             Blame::Unclear
         },
-        corrected,
+        damaged,
         ..Event::without_log_record(
             "counter",
             class,

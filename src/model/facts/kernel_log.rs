@@ -20,7 +20,7 @@ use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::ids::VolumeId;
 use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally};
 use crate::model::kernel_log::event::{
-    Batch, Class, Cursor, DeviceName, Event, Line, LineOrigin, NameAssignment,
+    Batch, Class, Cursor, DamagedCopies, DeviceName, Event, Line, LineOrigin, NameAssignment,
 };
 use crate::model::policy::ErrorPolicy;
 use crate::model::source_update::{FsErrorNotice, SourceStatus};
@@ -271,8 +271,20 @@ impl Facts {
             {
                 self.probes.request(id);
             }
-            let memory = self.kernel.errors.entry(subject).or_default();
-            let new = Arc::make_mut(memory).add(event);
+            let without_good_copy = match event.damaged {
+                DamagedCopies::ALL | DamagedCopies::NONE => false,
+                damaged => self
+                    .btrfs_of_volume(&subject)
+                    .is_some_and(|fs| !fs.has_good_copy(damaged)),
+            };
+            let memory = Arc::make_mut(self.kernel.errors.entry(subject).or_default());
+            let new = match without_good_copy {
+                true => memory.add(&Event {
+                    damaged: DamagedCopies::ALL,
+                    ..event.clone()
+                }),
+                false => memory.add(event),
+            };
             self.are_counters_due |= event.first.origin == LineOrigin::KernelLog;
             change = change.max(if new {
                 Urgency::Immediate

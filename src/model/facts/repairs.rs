@@ -159,9 +159,7 @@ impl Facts {
 
     fn forget_scrubbed(&mut self, device: &str, since: Timestamp) {
         const CLASSES: [Class; 2] = [Class::Io, Class::Timeout];
-        let btrfs = self
-            .inventory()
-            .and_then(|it| it.btrfs_of(&device.to_owned()));
+        let btrfs = self.inventory().and_then(|it| it.btrfs_of(device));
         let devices = btrfs.map(|it| it.devices.clone()).unwrap_or_default();
         if devices
             .iter()

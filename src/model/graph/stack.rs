@@ -105,7 +105,44 @@ impl<'a> Graph<'a> {
         }
         // bcachefs lists all its members: `/dev/sda:/dev/sdb`.
         let first = mount.source.as_bytes().split(|byte| *byte == b':').next()?;
-        self.backing_device(self.resolve(first.strip_prefix(b"/dev/")?)?)
+        let resolved = self.resolve(first.strip_prefix(b"/dev/")?);
+        let other = || self.other_member(mount, resolved);
+        self.backing_device(other().or(resolved)?)
+    }
+
+    /// The mount table goes on naming a member of a btrfs that was pulled: by a name or link that is
+    /// gone, or that the drive has again after its return, which is then no member. Another member.
+    fn other_member(&self, mount: &Mount, resolved: Option<&str>) -> Option<&'a str> {
+        if mount.fs_type != "btrfs" || resolved.is_some_and(|it| self.btrfs_of.contains_key(it)) {
+            return None;
+        }
+        let without_members = || {
+            let all = self.inventory.btrfs.iter();
+            all.filter(|fs| !fs.pulled.is_empty())
+        };
+        let fs = match resolved {
+            Some(device) => {
+                let uuid = self.inventory.devices.get(device)?.fs_uuid.as_ref()?;
+                without_members().find(|fs| fs.uuid == *uuid)?
+            }
+            None => without_members()
+                .find(|fs| is_source_of(mount, fs))
+                .or_else(|| {
+                    let mut unnamed = without_members().filter(|fs| !self.is_named_by_a_mount(fs));
+                    unnamed.next().filter(|_| unnamed.next().is_none())
+                })?,
+        };
+        let mut members = fs.devices.iter().map(String::as_str);
+        members.find(|name| self.inventory.devices.contains_key(*name))
+    }
+
+    fn is_named_by_a_mount(&self, fs: &BtrfsFs) -> bool {
+        self.table.all().any(|mount| {
+            let below_dev = mount.source.as_bytes().strip_prefix(b"/dev/");
+            let device = below_dev.and_then(|name| self.resolve(name));
+            mount.fs_type == "btrfs"
+                && (device.is_some_and(|name| fs.has_member(name)) || is_source_of(mount, fs))
+        })
     }
 
     fn backing_device(&self, name: &str) -> Option<BackingDevice> {
@@ -483,4 +520,9 @@ fn sets(level: String, array: &Array, legs: &[Option<Stack>]) -> Vec<Stack> {
         // Some of its data has no copy left: it needs all that is there.
         None => vec![redundant(0, legs.iter().flatten().cloned().collect())],
     }
+}
+
+fn is_source_of(mount: &Mount, fs: &BtrfsFs) -> bool {
+    let name = mounts::device_name(&mount.source);
+    name.is_some_and(|name| fs.has_member(&name))
 }

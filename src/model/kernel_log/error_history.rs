@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::kernel_log::event::{Blame, Class, Event, Line, Operation};
+use crate::model::kernel_log::event::{Blame, Class, DamagedCopies, Event, Line, Operation};
 
 /// Incidents with a shorter gap between them are one episode: a flood is one episode, a retry an
 /// hour later is another.
@@ -43,7 +43,7 @@ pub struct ErrorTally {
     pub corrected: u64,
     pub first: Line,
     pub last: Line,
-    /// Time of the last incident that was not corrected.
+    /// Time of the last incident that was not corrected, and that no other copy may correct.
     pub last_uncorrected: Option<Timestamp>,
     /// Starts of episodes, latest last.
     pub episodes: Vec<Timestamp>,
@@ -161,9 +161,10 @@ impl ErrorTally {
                 self.more_sectors = 0;
                 new = true;
             }
-            if event.corrected {
+            if event.damaged == DamagedCopies::NONE {
                 self.corrected = self.corrected.saturating_add(event.count);
-            } else {
+            }
+            if event.damaged.is_all() {
                 if self.last_uncorrected.is_none() {
                     new = true;
                 }
@@ -408,7 +409,7 @@ mod tests {
         fn counts_add_up_and_the_history_is_bounded(events in prop::collection::vec((0i64..100_000, 0u64..500, any::<bool>()), 0..400)) {
             let mut history = ErrorHistory::default();
             for (second, sector, corrected) in &events {
-                history.add(&crate::model::kernel_log::event::Event { corrected: *corrected, ..event(Class::Medium, "sda", at(*second), &[*sector]) });
+                history.add(&crate::model::kernel_log::event::Event { damaged: if *corrected { DamagedCopies::NONE } else { DamagedCopies::ALL }, ..event(Class::Medium, "sda", at(*second), &[*sector]) });
             }
             let Some(tally) = history.tallies.get(&Class::Medium) else { return Ok(()) };
             prop_assert_eq!(tally.incidents, events.len() as u64);

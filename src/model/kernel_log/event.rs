@@ -232,6 +232,58 @@ pub(crate) const MAX_LINE_BYTES: usize = 1024;
 /// Distinct sectors that one event keeps; `more_sectors` counts the rest.
 pub(crate) const MAX_SECTORS: usize = 32;
 
+/// How many copies of one block were found damaged, at most. Whether a good one is left depends on
+/// the profiles of the btrfs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DamagedCopies {
+    pub data: u8,
+    pub metadata: u8,
+}
+
+impl DamagedCopies {
+    /// Redundancy or the drive itself corrected the error.
+    pub const NONE: DamagedCopies = DamagedCopies {
+        data: 0,
+        metadata: 0,
+    };
+    /// No report names a copy, or it says that none is good.
+    pub const ALL: DamagedCopies = DamagedCopies {
+        data: u8::MAX,
+        metadata: u8::MAX,
+    };
+
+    pub const ONE_OF_DATA: DamagedCopies = DamagedCopies {
+        data: 1,
+        metadata: 0,
+    };
+    pub const ONE_OF_METADATA: DamagedCopies = DamagedCopies {
+        data: 0,
+        metadata: 1,
+    };
+    /// Of data or metadata.
+    pub const ONE: DamagedCopies = DamagedCopies {
+        data: 1,
+        metadata: 1,
+    };
+
+    pub(crate) fn is_all(&self) -> bool {
+        *self == DamagedCopies::ALL
+    }
+
+    pub(crate) fn worst_of(self, other: DamagedCopies) -> DamagedCopies {
+        DamagedCopies {
+            data: self.data.max(other.data),
+            metadata: self.metadata.max(other.metadata),
+        }
+    }
+}
+
+impl Default for DamagedCopies {
+    fn default() -> DamagedCopies {
+        DamagedCopies::ALL
+    }
+}
+
 /// One incident, or several of the same kind and device rolled up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -257,8 +309,8 @@ pub struct Event {
     /// Number of further distinct sectors.
     pub more_sectors: u64,
     pub operation: Option<Operation>,
-    /// Redundancy or the drive itself corrected the error.
-    pub corrected: bool,
+    #[serde(default, skip_serializing_if = "DamagedCopies::is_all")]
+    pub damaged: DamagedCopies,
     /// Name of the rule that decided the incident.
     pub rule: String,
     pub first: Line,
@@ -286,7 +338,7 @@ impl Event {
             sectors: Vec::new(),
             more_sectors: 0,
             operation: None,
-            corrected: false,
+            damaged: DamagedCopies::ALL,
             rule: rule.to_owned(),
             first: line.clone(),
             last: line,

@@ -3,8 +3,8 @@
 //! In: the state that the classifier records. Out: whether a class is new, expected or expired.
 //! Bounded in time, in records and in number.
 
-use crate::model::kernel_log::event::{Class, Line};
-use crate::model::kernel_log::parsed_record::AdditionalSense;
+use crate::model::kernel_log::event::{Class, DamagedCopies, Line};
+use crate::model::kernel_log::parsed_record::{AdditionalSense, ParsedRecord};
 use crate::model::kernel_log::scsi_sense;
 use crate::model::kernel_log::scsi_sense::Interpretation;
 
@@ -21,6 +21,8 @@ const COMMAND_MICROS: u64 = 2_000_000;
 const COMMAND_RECORDS: u64 = 16;
 /// The layers above report a rejected request at once too; many requests follow each other.
 const EXPECTED_FAILURE_RECORDS: u64 = 64;
+/// The copies of one block are read one after the other.
+const MAX_DAMAGED_BLOCKS: usize = 16;
 
 /// The open incident of one device.
 #[derive(Clone, Debug)]
@@ -48,6 +50,18 @@ pub(crate) struct Incident {
     pub device_reset: bool,
     /// The most significant record of the undecided command.
     pub decisive_line: Option<Line>,
+    /// Blocks with damaged copies that no record says to be repaired, the oldest first.
+    damaged_blocks: Vec<DamagedBlock>,
+    /// The worst that was reported of the filesystem's blocks.
+    pub reported_damage: DamagedCopies,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct DamagedBlock {
+    inode: u64,
+    offset: u64,
+    /// A bit for each mirror.
+    mirrors: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -218,7 +232,45 @@ impl Incident {
             pending_repeats: 0,
             device_reset: false,
             decisive_line: None,
+            damaged_blocks: Vec::new(),
+            reported_damage: DamagedCopies::NONE,
         }
+    }
+
+    /// The copies of its block that are damaged, with those that earlier records reported.
+    pub(crate) fn count_copies(&mut self, parsed: &ParsedRecord) -> DamagedCopies {
+        let Some(copy) = parsed.copy else {
+            return parsed.damaged;
+        };
+        let is_it = |block: &DamagedBlock| (block.inode, block.offset) == (copy.inode, copy.offset);
+        if parsed.damaged == DamagedCopies::NONE {
+            self.damaged_blocks.retain(|block| !is_it(block));
+            return parsed.damaged;
+        }
+        let known = self.damaged_blocks.iter().position(is_it);
+        let mut block = match known {
+            Some(at) => self.damaged_blocks.remove(at),
+            None => DamagedBlock {
+                inode: copy.inode,
+                offset: copy.offset,
+                mirrors: 0,
+            },
+        };
+        block.mirrors |= 1 << copy.mirror.min(31);
+        if self.damaged_blocks.len() >= MAX_DAMAGED_BLOCKS {
+            self.damaged_blocks.remove(0);
+        }
+        self.damaged_blocks.push(block);
+        let copies = block.mirrors.count_ones() as u8;
+        DamagedCopies {
+            data: parsed.damaged.data * copies,
+            metadata: parsed.damaged.metadata * copies,
+        }
+    }
+
+    /// Whether this says more of the filesystem's blocks than was reported.
+    pub(crate) fn is_worse(&self, damaged: DamagedCopies) -> bool {
+        self.reported_damage.worst_of(damaged) != self.reported_damage
     }
 
     /// Whether this effect belongs to an impossible or requested operation.

@@ -1,6 +1,6 @@
 //! The parsed form of one record, before the classifier assigns it to an incident.
 
-use crate::model::kernel_log::event::{Blame, Class, DeviceName, Operation};
+use crate::model::kernel_log::event::{Blame, Class, DamagedCopies, DeviceName, Operation};
 
 /// What a rule's patterns found in a record.
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +24,22 @@ pub(crate) struct ParsedRecord {
     /// In units of 512 bytes.
     pub sector: Option<u64>,
     pub operation: Option<Operation>,
-    pub corrected: bool,
+    pub damaged: DamagedCopies,
+    /// The copy of a block that it is about.
+    pub copy: Option<BlockCopy>,
     /// A second class of the same record: a timeout that made the kernel reset the controller.
     pub secondary: Option<(Class, Blame)>,
+}
+
+/// One copy of a block of a btrfs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockCopy {
+    /// 0 for metadata.
+    pub inode: u64,
+    /// In the file, or the logical address of metadata.
+    pub offset: u64,
+    /// From 1.
+    pub mirror: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +186,8 @@ impl ParsedRecord {
             kind,
             sector: None,
             operation: None,
-            corrected: false,
+            damaged: DamagedCopies::ALL,
+            copy: None,
             secondary: None,
         }
     }

@@ -58,7 +58,7 @@ pub(crate) fn rollup(events: Vec<Event>, boundaries: MergeBoundaries<'_>) -> Vec
             event.device.clone(),
             event.class,
             event.blame,
-            event.corrected,
+            event.damaged,
             event.operation,
         )
     };
@@ -193,7 +193,7 @@ impl Group {
         if event.blame != other.blame {
             event.blame = Blame::Unclear;
         }
-        event.corrected &= other.corrected;
+        event.damaged = event.damaged.worst_of(other.damaged);
         if other.seq >= event.seq {
             event.seq = other.seq;
             event.last = other.last;
@@ -221,7 +221,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::kernel_log::event::{Line, LineOrigin, Operation};
+    use crate::model::kernel_log::event::{DamagedCopies, Line, LineOrigin, Operation};
 
     fn line(millisecond: i64, text: &str) -> Line {
         Line {
@@ -245,7 +245,7 @@ mod tests {
             sectors: vec![sector],
             more_sectors: 0,
             operation: Some(Operation::Read),
-            corrected: false,
+            damaged: DamagedCopies::ALL,
             rule: "test".to_owned(),
             first: at.clone(),
             last: at,
@@ -328,7 +328,9 @@ mod tests {
     }
 
     fn any_event() -> impl Strategy<Value = Event> {
-        let kind = (0..Class::ALL.len(), 0..3_usize, any::<bool>(), 0..3_usize);
+        let damaged =
+            (0..3_u8, 0..3_u8).prop_map(|(data, metadata)| DamagedCopies { data, metadata });
+        let kind = (0..Class::ALL.len(), 0..3_usize, damaged, 0..3_usize);
         (
             1..50_u64,
             0..600_u32,
@@ -338,18 +340,16 @@ mod tests {
             0..4_u64,
         )
             .prop_map(
-                |(step, device, (class, blame, corrected, operation), sectors, count, more)| {
-                    Event {
-                        class: Class::ALL[class],
-                        blame: [Blame::No, Blame::Unclear, Blame::Yes][blame],
-                        corrected,
-                        operation: [None, Some(Operation::Read), Some(Operation::Write)][operation],
-                        count,
-                        suppressed: more,
-                        more_sectors: more,
-                        sectors: sectors.into_iter().collect(),
-                        ..event(step, &format!("sd{device}"), 0)
-                    }
+                |(step, device, (class, blame, damaged, operation), sectors, count, more)| Event {
+                    class: Class::ALL[class],
+                    blame: [Blame::No, Blame::Unclear, Blame::Yes][blame],
+                    damaged,
+                    operation: [None, Some(Operation::Read), Some(Operation::Write)][operation],
+                    count,
+                    suppressed: more,
+                    more_sectors: more,
+                    sectors: sectors.into_iter().collect(),
+                    ..event(step, &format!("sd{device}"), 0)
                 },
             )
     }

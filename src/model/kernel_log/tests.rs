@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use crate::model::kernel_log::classify::{Classifier, ClassifierOptions};
-use crate::model::kernel_log::event::Event;
+use crate::model::kernel_log::event::{DamagedCopies, Event};
 use crate::model::kernel_log::record;
 use crate::model::kernel_log::record::Record;
 
@@ -71,9 +71,13 @@ fn show(event: &Event) -> String {
         .iter()
         .map(|sector| format!(" {sector}"))
         .collect();
-    let corrected = if event.corrected { " corrected" } else { "" };
+    let damaged = match event.damaged {
+        DamagedCopies::ALL => String::new(),
+        DamagedCopies::NONE => " corrected".to_owned(),
+        DamagedCopies { data, metadata } => format!(" copies {data} {metadata}"),
+    };
     format!(
-        "{} {} {blame}{sectors}{corrected}",
+        "{} {} {blame}{sectors}{damaged}",
         event.class.name(),
         event.device
     )

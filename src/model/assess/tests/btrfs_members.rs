@@ -5,6 +5,7 @@ use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::facts::Facts;
 use crate::model::finding::Severity;
 use crate::model::fixture::*;
+use crate::model::ids::VolumeId;
 use crate::model::kernel_log::event::{Batch, Cursor, NameAssignment};
 use crate::model::observation::Observation;
 use crate::model::reason::Reason;
@@ -16,6 +17,9 @@ fn host(profile: &str, missing: &[u64], mark: &str) -> TestHost {
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B")
         .disk("sdc", "8:32", "C")
+        .uuid("sda", "b-1")
+        .uuid("sdb", "b-1")
+        .uuid("sdc", "b-1")
         .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
     let fs = btrfs("b-1", &["sda", "sdb", "sdc"], profile);
     world.inventory.btrfs.push(fs);
@@ -170,15 +174,20 @@ fn a_device_scan_does_not_bring_a_member_back_before_the_next_mount() {
     assert!(is_lost(&mut world, 101));
 }
 
-/// The drive of `sdb` is pulled while the filesystem is mounted.
-fn pulled(mut world: TestHost, second: i64) -> TestHost {
+/// The drive of this device is pulled while the filesystem is mounted.
+fn without(mut world: TestHost, device: &str, second: i64) -> TestHost {
     let fs = &mut world.inventory.btrfs[0];
-    fs.devices.retain(|name| name != "sdb");
-    let name = "sdb".to_owned();
-    (fs.pulled, fs.missing_devices) = (vec![PulledMember { name, drive: None }], 1);
-    world.pull("sdb");
+    fs.devices.retain(|name| name != device);
+    let name = device.to_owned();
+    fs.pulled.push(PulledMember { name, drive: None });
+    fs.missing_devices += 1;
+    world.pull(device);
     world.scan(second);
     world
+}
+
+fn pulled(world: TestHost, second: i64) -> TestHost {
+    without(world, "sdb", second)
 }
 
 /// The kernel's record of a mount.
@@ -209,6 +218,87 @@ fn mount_recorded(world: &mut TestHost, name: &str, second: i64) {
 fn mounted_again(mut world: TestHost, missing: &[u64], second: i64) -> TestHost {
     world.inventory.btrfs[0].pulled.clear();
     scanned(world, missing, "boot 2", second)
+}
+
+/// The mount table goes on naming a device that is gone, by its name or a link of udev's.
+#[test]
+fn a_btrfs_is_the_same_volume_whichever_of_its_members_is_pulled() {
+    let cases = ["sda", "sdb", "sdc"].map(|name| (name, format!("/dev/{name}")));
+    let links = [
+        ("sda", "/dev/disk/by-id/A".to_owned()),
+        ("sdb", "/dev/disk/by-id/A".to_owned()),
+    ];
+    for (name, source) in cases.into_iter().chain(links) {
+        let world = mounted_by(host("raid1", &[], "boot 1"), &source);
+        let mut world = without(world, name, 100);
+        is_one_volume_without(&mut world, name, 101);
+        // The drive has its link again, and is no member.
+        world.plug("sdd", "8:48", "A");
+        let back = world.inventory.devices.get_mut("sdd").expect("plugged");
+        back.fs_uuid = Some("b-1".into());
+        back.links = vec!["/dev/disk/by-id/A".into()];
+        world.scan(150);
+        is_one_volume_without(&mut world, name, 151);
+    }
+    // None of them is left.
+    let mut world = ["sda", "sdb", "sdc"]
+        .into_iter()
+        .zip(100..)
+        .fold(host("raid1c3", &[], "boot 1"), |world, (name, at)| {
+            without(world, name, at)
+        });
+    assert!(world.raised_for(Reason::DeviceMissing, 200).is_some());
+}
+
+/// Which of them a link was about that is gone cannot be known.
+#[test]
+fn of_two_btrfs_without_a_member_none_is_taken_for_the_other() {
+    let mut world = mounted_by(host("raid1", &[], "boot 1"), "/dev/disk/by-id/A")
+        .disk("sde", "8:64", "E")
+        .disk("sdf", "8:80", "F")
+        .uuid("sde", "b-2")
+        .uuid("sdf", "b-2")
+        .mounted("0:41", "/", "/other", "btrfs", "/dev/sdf");
+    world
+        .inventory
+        .btrfs
+        .push(btrfs("b-2", &["sde", "sdf"], "raid1"));
+    world.read_all(10);
+    // The second one is named by its mount: it cannot be the first.
+    let fs = &mut world.inventory.btrfs[1];
+    fs.devices.retain(|name| name != "sde");
+    let name = "sde".to_owned();
+    fs.pulled.push(PulledMember { name, drive: None });
+    fs.missing_devices = 1;
+    world.pull("sde");
+    let mut world = without(world, "sda", 100);
+    assert!(world.raised_for(Reason::DeviceMissing, 101).is_none());
+    let volumes: Vec<&str> = world.facts.volumes.keys().map(VolumeId::as_str).collect();
+    assert_eq!(volumes, ["fs:b-1", "fs:b-2"]);
+    for mount in &mut world.mounts.mounts {
+        mount.source = format!("/dev/disk/by-id/{}", mount.dev).as_str().into();
+    }
+    world.read_all(110);
+    assert!(world.raised_for(Reason::DeviceMissing, 111).is_some());
+}
+
+fn mounted_by(mut world: TestHost, source: &str) -> TestHost {
+    world.mounts.mounts[0].source = source.into();
+    let link = "/dev/disk/by-id/A";
+    let first = world.inventory.devices.get_mut("sda").expect("there");
+    first.links = vec![link.into()];
+    world.read_all(0);
+    world
+}
+
+fn is_one_volume_without(world: &mut TestHost, member: &str, second: i64) {
+    let found = world.raised_for(Reason::RedundancyLost, second);
+    let message = found.expect("raised").message;
+    let missing = format!("missing: {member}, ");
+    assert!(message.contains(&missing), "{message}");
+    assert!(world.raised_for(Reason::DeviceMissing, second).is_none());
+    let volumes: Vec<&str> = world.facts.volumes.keys().map(VolumeId::as_str).collect();
+    assert_eq!(volumes, ["fs:b-1"]);
 }
 
 #[test]

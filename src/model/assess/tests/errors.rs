@@ -3,7 +3,9 @@
 use crate::model::block::{Layer, LayerState, MdMember, MdState};
 use crate::model::drive::Transport;
 use crate::model::fixture::*;
-use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event, LineOrigin, Operation};
+use crate::model::kernel_log::event::{
+    Batch, Blame, Class, Cursor, DamagedCopies, Event, LineOrigin, Operation,
+};
 use crate::model::reason::Reason;
 use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 
@@ -315,7 +317,7 @@ fn an_old_burst_does_not_make_a_new_incident_bad() {
 fn corrected_errors_never_make_a_drive_bad() {
     let mut world = plain();
     let corrected = |second: i64, sector| Event {
-        corrected: true,
+        damaged: DamagedCopies::NONE,
         ..medium(second, sector)
     };
     log(
@@ -424,7 +426,7 @@ fn many_corrected_sectors_of_a_member_are_bad_and_few_are_suspect() {
     for (sectors, severity) in [(1, "Suspect"), (29, "Suspect"), (30, "Bad")] {
         let mut world = plain();
         let corrected = |n: u64| Event {
-            corrected: true,
+            damaged: DamagedCopies::NONE,
             operation: Some(Operation::Read),
             ..event(Class::Io, "sda1", at(n as i64), &[n * 1000])
         };
@@ -535,7 +537,7 @@ fn corruption_repaired_by_redundancy_is_suspect() {
         &mut world,
         1,
         vec![Event {
-            corrected: true,
+            damaged: DamagedCopies::NONE,
             ..event(Class::FsCorruption, "sda1", at(1), &[])
         }],
         1,
@@ -544,6 +546,56 @@ fn corruption_repaired_by_redundancy_is_suspect() {
         world.raised(1),
         ["fs:u FilesystemCorrupted Suspect Degraded"]
     );
+}
+
+/// What is left by the profiles and the members decides.
+#[test]
+fn damaged_copies_are_corruption_where_no_other_is_left() {
+    let (data, metadata) = (1, 0);
+    let of_data = |copies| DamagedCopies {
+        data: copies,
+        metadata,
+    };
+    let of_metadata = |copies| DamagedCopies {
+        data: 0,
+        metadata: copies,
+    };
+    let of_either = DamagedCopies { data, metadata: 1 };
+    for (profiles, missing, damaged, severity) in [
+        (("raid1", "raid1"), 0, of_data(1), "Suspect"),
+        (("raid1", "raid1"), 0, of_metadata(1), "Suspect"),
+        (("raid1", "raid1"), 0, of_data(2), "Bad"),
+        (("raid1", "raid1"), 1, of_data(1), "Bad"),
+        (("raid1c3", "raid1"), 0, of_data(2), "Suspect"),
+        (("raid1c3", "raid1"), 0, of_metadata(2), "Bad"),
+        (("single", "dup"), 0, of_metadata(1), "Suspect"),
+        (("single", "dup"), 0, of_data(1), "Bad"),
+        (("single", "dup"), 0, of_either, "Bad"),
+        (("raid0", "raid1"), 0, of_data(1), "Bad"),
+        (("RAID5", "raid1c3"), 0, of_data(1), "Suspect"),
+        (("raid1", "raid1"), 0, DamagedCopies::ALL, "Bad"),
+    ] {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .disk("sdb", "8:16", "B")
+            .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
+        let mut fs = btrfs("b-1", &["sda", "sdb"], profiles.0);
+        fs.metadata_profiles = vec![profiles.1.into()];
+        fs.missing_devices = missing;
+        world.inventory.btrfs.push(fs);
+        world.read_all(0);
+        let corruption = Event {
+            damaged,
+            ..event(Class::FsCorruption, "sda", at(1), &[])
+        };
+        log(&mut world, 1, vec![corruption], 1);
+        let expected = format!("mnt:/data FilesystemCorrupted {severity} Degraded");
+        let raised = world.raised(1);
+        assert!(
+            raised.contains(&expected),
+            "{profiles:?} {missing} {damaged:?}: {raised:?}"
+        );
+    }
 }
 
 #[test]

@@ -176,7 +176,8 @@ impl Facts {
             .device
             .as_ref()
             .and_then(|name| self.inventory()?.btrfs_of(name));
-        volume.devices.iter().any(is_array) || btrfs.is_some_and(|fs| fs.devices.len() > 1)
+        volume.devices.iter().any(is_array)
+            || btrfs.is_some_and(|fs| fs.devices.len() + fs.missing_devices as usize > 1)
     }
 
     /// Whether the name is a drive's device, or a partition of one.
@@ -249,11 +250,10 @@ impl Facts {
         wanted.extend(device.map(|device| device.name.as_str()));
         let on = |known: &&crate::model::facts::KnownVolume| {
             let facts = &known.facts;
-            let is_wanted = |name: &String| wanted.contains(&name.as_str());
-            let member =
-                facts.fs_type.as_deref() == Some("btrfs") && facts.devices.iter().any(is_wanted);
-            facts.device.as_ref().is_some_and(is_wanted)
-                || member
+            let device = facts.device.as_deref();
+            let btrfs = device.and_then(|name| self.inventory()?.btrfs_of(name));
+            device.is_some_and(|name| wanted.contains(&name))
+                || btrfs.is_some_and(|fs| wanted.iter().any(|name| fs.has_member(name)))
                 || uuid.is_some() && facts.fs_uuid.as_deref() == uuid
         };
         self.volumes

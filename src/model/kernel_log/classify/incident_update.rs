@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::kernel_log::classify::host_state::HostState;
 use crate::model::kernel_log::classify::{PendingNotices, RecordContext};
-use crate::model::kernel_log::event::{Blame, Class, Domain, Event, Line};
+use crate::model::kernel_log::event::{Blame, Class, DamagedCopies, Domain, Event, Line};
 use crate::model::kernel_log::incident::{
     ClassSet, ExpectedFailure, Incident, LogPosition, ScsiCommand,
 };
@@ -27,7 +27,11 @@ pub(super) struct IncidentUpdate<'a> {
 
 impl IncidentUpdate<'_> {
     pub(crate) fn apply(&mut self, context: &RecordContext<'_>) {
-        let parsed = context.parsed;
+        let parsed = &ParsedRecord {
+            damaged: self.incident.count_copies(context.parsed),
+            ..context.parsed.clone()
+        };
+        let context = &RecordContext { parsed, ..*context };
         let of_filesystem = context.rule.family.domain == Domain::Filesystem;
         if !matches!(parsed.kind, RecordKind::Scsi(_)) {
             self.finish_command(context.position, context.line.time);
@@ -56,7 +60,8 @@ impl IncidentUpdate<'_> {
                 }
                 self.incident.device_reset |= role == Some(Role::DeviceReset);
                 let blame = removal_blame(self.incident, role, *class, *blame);
-                let new = !self.incident.reported.contains(*class);
+                let new = !self.incident.reported.contains(*class)
+                    || *class == Class::FsCorruption && self.incident.is_worse(parsed.damaged);
                 self.emit(context, *class, blame, new);
                 if let Some((class, blame)) = parsed.secondary
                     && !self.incident.reported.contains(class)
@@ -129,18 +134,25 @@ impl IncidentUpdate<'_> {
         let joins = match class {
             Class::Io => !self.incident.reported.is_empty(),
             Class::FsError => {
-                self.incident.reported.contains(Class::FsError)
-                    || self.incident.reported.contains(Class::FsShutdown)
+                let reported = self.incident.reported;
+                let is_repair = context.parsed.damaged == DamagedCopies::NONE;
+                reported.contains(Class::FsError)
+                    || reported.contains(Class::FsShutdown)
+                    || is_repair && reported.contains(Class::FsCorruption)
             }
             Class::Medium => {
                 self.incident.reported.contains(Class::Medium)
                     && !(self.incident.has_sector && context.parsed.sector.is_some())
             }
+            Class::FsCorruption => {
+                let damaged = context.parsed.damaged;
+                self.incident.reported.contains(class)
+                    && !(damaged.is_all() && self.incident.is_worse(damaged))
+            }
             Class::Timeout
             | Class::Transport
             | Class::Reset
             | Class::Removed
-            | Class::FsCorruption
             | Class::FsShutdown
             | Class::ReadOnly => self.incident.reported.contains(class),
         };
@@ -369,6 +381,10 @@ impl IncidentUpdate<'_> {
             0
         };
         self.incident.reported.insert(class);
+        if class == Class::FsCorruption {
+            let reported = &mut self.incident.reported_damage;
+            *reported = reported.worst_of(parsed.damaged);
+        }
         if new {
             self.incident.latest_class = class;
         }
@@ -393,7 +409,7 @@ impl IncidentUpdate<'_> {
             sectors: parsed.sector.into_iter().collect(),
             more_sectors: 0,
             operation: parsed.operation,
-            corrected: parsed.corrected,
+            damaged: parsed.damaged,
             rule: context.rule.name.to_owned(),
             first,
             last: context.line.clone(),

@@ -3,9 +3,9 @@
 use crate::model::kernel_log::device_name;
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::event::DeviceName;
+use crate::model::kernel_log::event::{DamagedCopies, DeviceName};
 use crate::model::kernel_log::parsed_record::{
-    MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
+    BlockCopy, MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, FILESYSTEM, Rule, RuleFamily};
@@ -67,19 +67,19 @@ pub(crate) const RULES: &[Rule] = &[
     BTRFS.rule(
         "btrfs-csum",
         "csum failed {root <dec> }ino <dec> <off|extent> <dec> ",
-        Cause(FsCorruption, Unclear),
+        Parse(data_copy),
         "fs/btrfs/btrfs_inode.h btrfs_print_data_csum_error(), inode.c; 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-checksum-at",
         "{scrub: }checksum error at logical <dec> ",
-        Cause(FsCorruption, Unclear),
+        Parse(scrubbed_copy),
         "fs/btrfs/scrub.c scrub_print_warning(); 3.10-6.18",
     ),
     BTRFS.rule(
         "btrfs-verify",
         "checksum verify failed on {logical }<dec> ",
-        Cause(FsCorruption, Unclear),
+        Parse(metadata_copy),
         "fs/btrfs/disk-io.c; 5.5-6.18",
     ),
     BTRFS.rule(
@@ -91,7 +91,7 @@ pub(crate) const RULES: &[Rule] = &[
     BTRFS.rule(
         "btrfs-transid",
         "parent transid verify failed on {logical }<dec> ",
-        Cause(FsCorruption, Unclear),
+        Parse(metadata_copy),
         "fs/btrfs/disk-io.c verify_parent_transid(); 3.10-6.18",
     ),
     BTRFS.with_prefix("").rule(
@@ -99,6 +99,18 @@ pub(crate) const RULES: &[Rule] = &[
         "parent transid verify failed on <dec> wanted <dec> found <dec>$",
         Cause(FsCorruption, Unclear),
         "fs/btrfs/disk-io.c verify_parent_transid(): without a device; 3.10-3.13",
+    ),
+    BTRFS.rule(
+        "btrfs-tree-start-copy",
+        "bad tree block start, mirror <dec> want <dec> have ",
+        Parse(tree_block_of_mirror),
+        "fs/btrfs/disk-io.c btrfs_validate_extent_buffer(); 5.18-6.18",
+    ),
+    BTRFS.rule(
+        "btrfs-tree-level-copy",
+        "bad tree block level, mirror <dec> level <dec> on logical <dec>",
+        Parse(tree_block_of_mirror),
+        "fs/btrfs/disk-io.c btrfs_validate_extent_buffer(); 5.18-6.18",
     ),
     BTRFS.rule(
         "btrfs-tree-start",
@@ -125,10 +137,16 @@ pub(crate) const RULES: &[Rule] = &[
         "fs/btrfs/tree-checker.c; 4.14-6.18",
     ),
     BTRFS.rule(
+        "btrfs-block",
+        "<level verify failed|bad fsid> on logical <dec> ",
+        Parse(metadata_copy),
+        "fs/btrfs/disk-io.c btrfs_verify_level_key(), btrfs_validate_extent_buffer(); 4.18-6.18",
+    ),
+    BTRFS.rule(
         "btrfs-inconsistent",
         "<unable to find logical |tree level mismatch detected|tree first key mismatch detected\
-         |level verify failed on |superblock checksum mismatch|superblock contains fatal errors\
-         |super block corruption detected|invalid tree nritems|bad fsid on logical |found a bad chunk map\
+         |superblock checksum mismatch|superblock contains fatal errors\
+         |super block corruption detected|invalid tree nritems|found a bad chunk map\
          |corrupted chunk tree|mapping failed logical |failed to rebuild valid logical \
          |dev extent physical offset |failed to verify dev extents\
          |failed to recover balance|failed to load root >",
@@ -138,7 +156,7 @@ pub(crate) const RULES: &[Rule] = &[
     BTRFS.rule(
         "btrfs-tree-block-scrub",
         "tree block <dec> mirror <dec> has bad ",
-        Cause(FsCorruption, Unclear),
+        Parse(scrubbed_tree_block),
         "fs/btrfs/scrub.c scrub_verify_one_metadata(); 6.1-6.18",
     ),
     BTRFS.rule(
@@ -174,7 +192,7 @@ pub(crate) const RULES: &[Rule] = &[
     BTRFS.rule(
         "btrfs-header",
         "{scrub: }{checksum/}header error at logical <dec> ",
-        Cause(FsCorruption, Unclear),
+        Parse(scrubbed_copy),
         "fs/btrfs/scrub.c; 3.10-6.18",
     ),
     BTRFS.rule(
@@ -294,6 +312,15 @@ fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
             RecordKind::Effect(FsCorruption, Unclear)
         },
     );
+    // Each counts damaged copies on one device.
+    let parsed = ParsedRecord {
+        damaged: if io {
+            DamagedCopies::ALL
+        } else {
+            DamagedCopies::ONE
+        },
+        ..parsed
+    };
     // `btrfs: bdev /dev/sda1 errs: …`, up to 4.0, does not identify the filesystem.
     // None: a longer name than a device's (`/dev/mapper/luks-…`), or `<missing disk>`.
     match device_name::parse_block_path(path) {
@@ -314,16 +341,96 @@ fn lost_page(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
+/// One copy of a block is damaged; whether another one is good, a later record says (`read error
+/// corrected`, `unable to fixup`). Without a copy the record does not say which one it is: data
+/// before 4.11, metadata before 5.18.
+fn damaged_copy(
+    text: &MatchedText<'_>,
+    damaged: DamagedCopies,
+    copy: Option<BlockCopy>,
+) -> ParsedRecord {
+    ParsedRecord {
+        damaged: if copy.is_some() {
+            damaged
+        } else {
+            DamagedCopies::ALL
+        },
+        copy,
+        ..ParsedRecord::from_text(text, RecordKind::Cause(FsCorruption, Unclear))
+    }
+}
+
+/// `csum failed root 5 ino 257 off 0 csum 0x1 expected csum 0x2 mirror 1`
+fn data_copy(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let [.., inode, _, offset] = text.fields else {
+        return None;
+    };
+    let mirror = text.after.trim_end().rsplit_once(" mirror ");
+    let copy = mirror.and_then(|(_, mirror)| block_copy(inode, offset, mirror));
+    Some(damaged_copy(text, DamagedCopies::ONE_OF_DATA, copy))
+}
+
+/// `parent transid verify failed on logical 30474240 mirror 1 wanted 10 found 8`
+fn metadata_copy(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let mirror = text.after.strip_prefix("mirror ");
+    let mirror = mirror.and_then(|text| text.split(' ').next());
+    let copy = mirror.and_then(|mirror| block_copy("0", text.fields.last()?, mirror));
+    Some(damaged_copy(text, DamagedCopies::ONE_OF_METADATA, copy))
+}
+
+/// `tree block 30474240 mirror 1 has bad csum`
+fn scrubbed_tree_block(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let [logical, mirror] = text.fields else {
+        return None;
+    };
+    let copy = block_copy("0", logical, mirror);
+    Some(damaged_copy(text, DamagedCopies::ONE_OF_METADATA, copy))
+}
+
+/// `bad tree block start, mirror 1 want 30474240 have 0`
+fn tree_block_of_mirror(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let [mirror, .., logical] = text.fields else {
+        return None;
+    };
+    let copy = block_copy("0", logical, mirror);
+    Some(damaged_copy(text, DamagedCopies::ONE_OF_METADATA, copy))
+}
+
+/// `checksum error at logical 4096 on dev /dev/sdb, physical 4096: metadata leaf (level 0) in tree 5`
+fn scrubbed_copy(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let damaged = match text.after.contains(": metadata ") {
+        true => DamagedCopies::ONE_OF_METADATA,
+        false => DamagedCopies::ONE_OF_DATA,
+    };
+    Some(ParsedRecord {
+        damaged,
+        ..damaged_copy(text, damaged, None)
+    })
+}
+
+fn block_copy(inode: &str, offset: &str, mirror: &str) -> Option<BlockCopy> {
+    Some(BlockCopy {
+        inode: inode.parse().ok()?,
+        offset: offset.parse().ok()?,
+        mirror: mirror.parse().ok()?,
+    })
+}
+
 fn fixed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord {
-        corrected: true,
+        damaged: DamagedCopies::NONE,
         ..ParsedRecord::from_text(text, RecordKind::Effect(FsCorruption, Unclear))
     })
 }
 
+/// `read error corrected: ino 257 off 0 (dev /dev/sdb sector 2056)`
 fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let [inode, offset] = text.fields else {
+        return None;
+    };
     Some(ParsedRecord {
-        corrected: true,
+        damaged: DamagedCopies::NONE,
+        copy: block_copy(inode, offset, "0"),
         ..ParsedRecord::from_text(text, RecordKind::Effect(FsError, Unclear))
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::model::kernel_log::event::Blame::*;
 use crate::model::kernel_log::event::Class::*;
-use crate::model::kernel_log::event::{DeviceName, Operation};
+use crate::model::kernel_log::event::{DamagedCopies, DeviceName, Operation};
 use crate::model::kernel_log::parsed_record::{
     MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
@@ -162,7 +162,7 @@ fn superblock(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 /// the sectors.
 fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord {
-        corrected: true,
+        damaged: DamagedCopies::NONE,
         ..member_read_error(text)?
     })
 }

@@ -168,11 +168,11 @@ fn btrfs_errors() {
     check(&[
         (
             "BTRFS warning (device sda1): csum failed root 5 ino 257 off 0 csum 0x1 expected csum 0x2 mirror 1",
-            "fs-corruption sda1 unclear",
+            "fs-corruption sda1 unclear copies 1 0",
         ),
         (
             "BTRFS error (device sda1): parent transid verify failed on logical 1 mirror 1 wanted 5 found 4",
-            "fs-corruption sda1 unclear",
+            "fs-corruption sda1 unclear copies 0 1",
         ),
         (
             "btrfs: csum failed ino 257 off 0 csum 1 private 2",
@@ -184,7 +184,7 @@ fn btrfs_errors() {
         ),
         (
             "BTRFS error (device md1): bdev /dev/md1 errs: wr 0, rd 0, flush 0, corrupt 41, gen 0",
-            "fs-corruption md1 unclear",
+            "fs-corruption md1 unclear copies 1 1",
         ),
         (
             "BTRFS info (device sda1): bdev /dev/sdb errs: wr 1, rd 0, flush 0, corrupt 0, gen 0",
@@ -221,7 +221,7 @@ fn btrfs_errors() {
         ),
         (
             "BTRFS: bdev /dev/sda1 errs: wr 0, rd 0, flush 0, corrupt 3, gen 0",
-            "fs-corruption sda1 unclear",
+            "fs-corruption sda1 unclear copies 1 1",
         ),
         (
             "BTRFS: error (device sda1) in btrfs_commit_transaction:2300: errno=-5 IO failure (Error while writing out transaction)",
@@ -240,4 +240,72 @@ fn btrfs_errors() {
             "nothing",
         ),
     ]);
+}
+
+/// Other records say whether another copy of the block is good.
+#[test]
+fn damaged_copies_of_a_btrfs_are_counted_by_block() {
+    let data = |offset: u32, mirror: u32| {
+        format!(
+            "BTRFS warning (device sda1): csum failed root 5 ino 257 off {offset} csum 0x1 expected csum 0x2 mirror {mirror}"
+        )
+    };
+    let metadata = |logical: u32, mirror: u32| {
+        format!(
+            "BTRFS error (device sda1): parent transid verify failed on logical {logical} mirror {mirror} wanted 5 found 4"
+        )
+    };
+    let repaired = |inode: u32, offset: u32| {
+        format!(
+            "BTRFS info (device sda1): read error corrected: ino {inode} off {offset} (dev /dev/sdb sector 2056)"
+        )
+    };
+    let scrubbed = |logical: u32, mirror: u32| {
+        format!(
+            "BTRFS warning (device sda1): tree block {logical} mirror {mirror} has bad generation, has 8 want 10"
+        )
+    };
+    let fixed =
+        "BTRFS error (device sda1): fixed up error at logical 65536 on dev /dev/sdb physical 65536";
+    let unfixable = "BTRFS error (device sda1): unable to fixup (regular) error at logical 65536 on dev /dev/sdb physical 65536";
+    let counted =
+        "BTRFS error (device sda1): bdev /dev/sdb errs: wr 0, rd 0, flush 0, corrupt 3, gen 0";
+    let one = "fs-corruption sda1 unclear copies 1 0";
+    let two = format!("{one}; fs-corruption sda1 unclear copies 2 0");
+    let cases = [
+        (vec![data(0, 1)], one),
+        (vec![data(0, 1), data(4096, 2)], one),
+        (vec![data(0, 1), data(4096, 1), data(0, 2)], &two),
+        (vec![data(0, 1), repaired(257, 0), data(0, 2)], one),
+        (vec![data(0, 1), counted.into()], one),
+        (
+            vec![counted.into()],
+            "fs-corruption sda1 unclear copies 1 1",
+        ),
+        (
+            vec![metadata(65536, 1), repaired(0, 65536), metadata(65536, 2)],
+            "fs-corruption sda1 unclear copies 0 1",
+        ),
+        (
+            vec![scrubbed(65536, 2), fixed.into(), scrubbed(81920, 2)],
+            "fs-corruption sda1 unclear copies 0 1",
+        ),
+        (
+            vec![scrubbed(65536, 2), unfixable.into(), unfixable.into()],
+            "fs-corruption sda1 unclear copies 0 1; fs-corruption sda1 unclear",
+        ),
+        (
+            vec![fixed.into(), unfixable.into()],
+            "fs-corruption sda1 unclear corrected; fs-corruption sda1 unclear",
+        ),
+    ];
+    let cases: Vec<(String, &str)> = cases
+        .into_iter()
+        .map(|(lines, expected)| (lines.join("\n"), expected))
+        .collect();
+    let cases: Vec<(&str, &str)> = cases
+        .iter()
+        .map(|(lines, expected)| (lines.as_str(), *expected))
+        .collect();
+    check(&cases);
 }

@@ -268,7 +268,7 @@ fn filesystems_of_other_versions() {
     check(&[
         (
             "BTRFS warning (device sda1): tree block 123 mirror 1 has bad csum, has 0x1 want 0x2",
-            "fs-corruption sda1 unclear",
+            "fs-corruption sda1 unclear copies 0 1",
         ),
         (
             "BTRFS error (device sda1): 2 errors while writing supers",
@@ -376,7 +376,7 @@ fn filesystems_of_other_versions() {
         ),
         (
             "BTRFS error (device sda1): level verify failed on logical 123 mirror 1 wanted 1 found 0",
-            "fs-corruption sda1 unclear",
+            "fs-corruption sda1 unclear copies 0 1",
         ),
         (
             "BTRFS error (device sda1): failed to read block groups: -5",
