@@ -12,6 +12,7 @@ pub(crate) mod drive_use;
 mod drives;
 pub(crate) mod kernel_log;
 pub(crate) mod latest;
+mod md_slots;
 mod models;
 mod new_mounts;
 pub(crate) mod probes;

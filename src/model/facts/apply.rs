@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::block::{LayerState, MdState};
+use crate::model::block::LayerState;
 use crate::model::btrfs_space;
 use crate::model::facts::smart::SelfTestStart;
-use crate::model::facts::{Facts, SlotHistory, Urgency};
+use crate::model::facts::{Facts, Urgency};
 use crate::model::finding::Subject;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
@@ -239,28 +239,6 @@ impl Facts {
             }
         }
         if answered { Urgency::Immediate } else { change }
-    }
-
-    fn record_slots(&mut self, array: &str, md: &MdState, at: Timestamp) {
-        let drive_of = |device: &str| {
-            let drives = self.inventory.last_known()?.drives_below(device);
-            let mut drives = drives.into_iter();
-            drives.next().cloned().filter(|_| drives.next().is_none())
-        };
-        let in_sync = md.members.iter().filter(|member| member.is("in_sync"));
-        let seen: Vec<(u32, SlotHistory)> = in_sync
-            .filter_map(|member| {
-                let history = SlotHistory {
-                    device: member.device.clone(),
-                    drive: drive_of(&member.device),
-                    last_in_sync: at,
-                };
-                Some((member.slot?, history))
-            })
-            .collect();
-        let known = self.layers.entry(array.to_owned()).or_default();
-        known.slots.extend(seen);
-        known.slots.retain(|slot, _| *slot < md.raid_disks);
     }
 
     fn forget_layers(&mut self) {

@@ -12,6 +12,7 @@ use crate::model::assess::truncate;
 use crate::model::counters::{CounterDevice, CounterGrowth, CounterHistory, CounterReading};
 use crate::model::facts::btrfs_members::AWAY;
 use crate::model::facts::kernel_log::PendingIncident;
+use crate::model::facts::md_slots::LOST;
 use crate::model::facts::{Facts, KnownVolume, Urgency};
 use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::kernel_log::event::{
@@ -215,7 +216,7 @@ impl Facts {
         self.counters
             .histories
             .retain(|(subject, series), _| match subject {
-                _ if series.starts_with(AWAY) => true,
+                _ if series.starts_with(AWAY) || series.starts_with(LOST) => true,
                 Subject::Drive(id) => drives.contains_key(id),
                 Subject::Volume(id) => volumes.contains_key(id),
                 Subject::Device(_) | Subject::Source(_) => false,

@@ -2,7 +2,7 @@
 
 use super::{md_state, mirror};
 use crate::model::block::{BtrfsFs, Layer, LayerState, MdMember, MdState};
-use crate::model::facts::Urgency;
+use crate::model::facts::{Facts, Urgency};
 use crate::model::finding::FindingDetails;
 use crate::model::fixture::*;
 use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event};
@@ -260,6 +260,52 @@ fn the_advice_depends_on_the_state() {
         ),
         "{advice}"
     );
+}
+
+/// The array may have another kernel name by then.
+#[test]
+fn the_missing_member_is_named_also_after_a_restart_and_until_it_is_replaced() {
+    let restarted = |world: &TestHost| {
+        let mut facts = Facts::default();
+        let stored = world.facts.counters.iter();
+        let stored = stored.map(|(key, history)| (key.clone(), (**history).clone()));
+        facts.counters.restore(stored.collect());
+        facts.drives = world.facts.drives.clone();
+        TestHost {
+            facts,
+            ..world.clone()
+        }
+    };
+    let mut world = array("raid1", 2);
+    let md0 = world.inventory.devices.get_mut("md0").unwrap();
+    md0.links = vec!["/dev/disk/by-id/md-uuid-1:2:3:4".into()];
+    world.scan(5);
+    assert_eq!(found(&mut world, state("raid1", "++"), 10), []);
+    world.pull("sdb");
+    let md0 = world.inventory.devices.get_mut("md0").unwrap();
+    md0.underlying = vec!["sda".into()];
+    world.scan(20);
+    found(&mut world, state("raid1", "+-"), 21);
+    let mut again = restarted(&world);
+    again.read_all(100);
+    let lost = found(&mut again, state("raid1", "+-"), 110).remove(0).1;
+    assert!(
+        lost.message.contains(
+            "; missing: raid device 1 (was sdb, serial B, last in sync 2027-01-15T08:00:10Z)"
+        ),
+        "{}",
+        lost.message
+    );
+    // Replaced; the next loss is another one's.
+    again.plug("sdb", "8:16", "C");
+    let md0 = again.inventory.devices.get_mut("md0").unwrap();
+    md0.underlying = vec!["sda".into(), "sdb".into()];
+    again.scan(200);
+    assert_eq!(found(&mut again, state("raid1", "++"), 210), []);
+    let mut again = restarted(&again);
+    again.read_all(300);
+    let lost = found(&mut again, state("raid1", "+-"), 310).remove(0).1;
+    assert!(!lost.message.contains("serial B"), "{}", lost.message);
 }
 
 #[test]

@@ -1,0 +1,93 @@
+//! What was in each slot of an md array when it was last in sync.
+//!
+//! In: states of the array. Out: `LayerFacts::slots`, and a note for each slot that lost its member.
+//! Notes are kept across restarts, by the array's UUID: its kernel name may change.
+
+use jiff::Timestamp;
+
+use crate::model::block::MdState;
+use crate::model::counters::CounterHistory;
+use crate::model::facts::{Facts, SlotHistory};
+use crate::model::finding::Subject;
+use crate::model::ids::DriveId;
+
+/// The kind of note; its name is followed by the slot.
+pub(super) const LOST: &str = "md-slot ";
+/// udev's link of an array, without which nothing identifies it (63-md-raid-arrays.rules).
+const UUID_LINK: &str = "/dev/disk/by-id/md-uuid-";
+
+impl SlotHistory {
+    fn from_note(note: &CounterHistory) -> Option<SlotHistory> {
+        Some(SlotHistory {
+            device: note.details.get("device")?.clone(),
+            drive: note.details.get("drive").map(DriveId::new),
+            last_in_sync: note.details.get("last_in_sync")?.parse().ok()?,
+        })
+    }
+
+    fn to_note(&self, array: &str) -> CounterHistory {
+        let texts = [
+            ("device", Some(self.device.clone())),
+            ("drive", self.drive.as_ref().map(DriveId::to_string)),
+            ("last_in_sync", Some(self.last_in_sync.to_string())),
+        ];
+        let texts = texts.into_iter();
+        let details = texts.filter_map(|(name, text)| Some((name.to_owned(), text?)));
+        CounterHistory::note(format!("/sys/block/{array}/md"), details.collect())
+    }
+}
+
+impl Facts {
+    pub(super) fn record_slots(&mut self, array: &str, md: &MdState, at: Timestamp) {
+        let owner = self.array_by_uuid(array);
+        let notes: Vec<(u32, SlotHistory)> = owner
+            .iter()
+            .flat_map(|owner| self.counters.series(owner.clone(), LOST))
+            .filter_map(|(series, note)| {
+                let slot = series.strip_prefix(LOST)?.parse().ok()?;
+                Some((slot, SlotHistory::from_note(note)?))
+            })
+            .collect();
+        let drive_of = |device: &str| {
+            let drives = self.inventory.last_known()?.drives_below(device);
+            let mut drives = drives.into_iter();
+            drives.next().cloned().filter(|_| drives.next().is_none())
+        };
+        let in_sync = md.members.iter().filter(|member| member.is("in_sync"));
+        let seen: Vec<(u32, SlotHistory)> = in_sync
+            .filter_map(|member| {
+                let history = SlotHistory {
+                    device: member.device.clone(),
+                    drive: drive_of(&member.device),
+                    last_in_sync: at,
+                };
+                Some((member.slot?, history))
+            })
+            .collect();
+        let known = self.layers.entry(array.to_owned()).or_default();
+        for (slot, noted) in &notes {
+            known.slots.entry(*slot).or_insert_with(|| noted.clone());
+        }
+        known.slots.extend(seen.iter().cloned());
+        known.slots.retain(|slot, _| *slot < md.raid_disks);
+        let Some(owner) = owner else { return };
+        let is_lost = |slot: &u32| seen.iter().all(|(in_sync, _)| in_sync != slot);
+        let lost = known.slots.iter().filter(|(slot, _)| is_lost(slot));
+        let key = |slot: &u32| (owner.clone(), format!("{LOST}{slot}"));
+        for (slot, history) in lost {
+            self.counters.put(key(slot), history.to_note(array));
+        }
+        for (slot, _) in &notes {
+            if !is_lost(slot) || *slot >= md.raid_disks {
+                self.counters.remove(&key(slot));
+            }
+        }
+    }
+
+    fn array_by_uuid(&self, array: &str) -> Option<Subject> {
+        let device = self.inventory.last_known()?.devices.get(array)?;
+        let mut links = device.links.iter();
+        let uuid = links.find_map(|link| link.strip_prefix(UUID_LINK))?;
+        Some(Subject::Device(uuid.to_owned()))
+    }
+}
