@@ -225,8 +225,9 @@ fn health_basis(snapshot: &Snapshot, drive: &Drive) -> String {
     };
     let log = snapshot.node.sources.get(&Source::KernelLog);
     let log = match log.map(|(status, _)| status) {
-        Some(SourceStatus::Active(_) | SourceStatus::Limited(_)) if drive.errors.is_none() => {
-            "kernel log clean"
+        Some(SourceStatus::Active(_)) if drive.errors.is_none() => "kernel log clean",
+        Some(SourceStatus::Limited(_)) if drive.errors.is_none() => {
+            "no error in what was read of the kernel log"
         }
         Some(SourceStatus::Active(_) | SourceStatus::Limited(_)) => "old errors in the kernel log",
         _ => "no kernel log",

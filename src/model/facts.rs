@@ -109,6 +109,8 @@ pub(crate) struct Facts {
     pub(crate) is_scan_due: bool,
     /// The error counters are to be read: the kernel's log waits for their confirmation.
     pub(crate) are_counters_due: bool,
+    /// The drives are to be asked for their own error logs.
+    pub(crate) is_smart_due: bool,
     /// The paths at which CSI volumes are staged and published.
     pub attachments: BTreeMap<HostPath, Arc<Attachment>>,
     /// The node's settings against which the paths of callers are compared, and the pool's storage.

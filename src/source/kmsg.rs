@@ -72,9 +72,6 @@ const CURSOR_RECORDS: u64 = 1000;
 const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Minimum time between two log messages about overruns of the ring buffer.
 const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// The source is limited for this long after records were lost, and then again reads everything there is: what the gap held
-/// stays unknown, but it lies in the past, and no reading of today depends on it.
-const LOSS_PERIOD: Duration = Duration::from_secs(10 * 60);
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 

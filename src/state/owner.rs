@@ -370,6 +370,10 @@ impl Owner {
         if self.facts.take_counters_request() {
             let _ = self.requests.send(SourceRequest::Counters);
         }
+        let drives = self.facts.take_smart_request();
+        if !drives.is_empty() {
+            let _ = self.requests.send(SourceRequest::Smart(drives));
+        }
     }
 
     /// The schedule of the other probes stays.

@@ -55,7 +55,7 @@ pub(crate) fn is_first_look_outstanding(facts: &Facts) -> bool {
 
 /// Evidence about a drive whose kind has SMART is its answer to smartctl, from this run or an earlier
 /// one. Where there is no SMART data, the kernel's log and its error counters must have been read
-/// once.
+/// once, and the log without a loss that the drive's own counters do not make up for.
 fn drive(
     facts: &Facts,
     known: &KnownDrive,
@@ -76,7 +76,8 @@ fn drive(
         Answer::None => facts
             .kernel
             .unread_cause()
-            .or_else(|| facts.counters.unread_cause()),
+            .or_else(|| facts.counters.unread_cause())
+            .or_else(|| facts.lost_evidence(&known.facts.id, now)),
     }
 }
 

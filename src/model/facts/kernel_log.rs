@@ -5,6 +5,7 @@
 //! is recognized by its number. Does not judge whether something is bad.
 
 mod attribution;
+pub(crate) mod lost_records;
 mod pending;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::facts::device_names::DeviceNames;
+use crate::model::facts::kernel_log::lost_records::LostRecords;
 use crate::model::facts::{Facts, Urgency, elapsed};
 use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::ids::VolumeId;
@@ -59,6 +61,8 @@ pub struct LogProgress {
     /// Earlier records may be lost: the ring buffer overran, or the log could not be read.
     #[serde(rename = "deaf_until")]
     pub gap_until: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_records: Option<LostRecords>,
     /// Incidents about unknown devices.
     pub unattributed: u64,
     pub last_unattributed: Option<Line>,
@@ -199,7 +203,7 @@ impl Facts {
         }
         let before = before.filter(|_| same_boot);
         if batch.cursor.lost > before.as_ref().map_or(0, |cursor| cursor.lost) {
-            self.restart_quiet_times(now);
+            self.note_lost_records(now);
         }
         // The first reading is evidence for every drive, also without an event.
         let mut change = match self.kernel.progress.cursor {

@@ -6,12 +6,13 @@ use nix::errno::Errno;
 use tokio::time::Instant;
 
 use crate::host::exec::StreamingChild;
+use crate::model::facts::kernel_log::lost_records::LOSS_PERIOD;
 use crate::model::source_update::SourceStatus;
 use crate::source::kmsg::batcher::{Batcher, KernelClock};
 use crate::source::kmsg::decoder::Decoder;
 use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
 use crate::source::kmsg::{
-    CONTINUATION_TIMEOUT, CURSOR_INTERVAL, CURSOR_RECORDS, JOURNAL_IDLE_TIMEOUT, LOSS_PERIOD,
+    CONTINUATION_TIMEOUT, CURSOR_INTERVAL, CURSOR_RECORDS, JOURNAL_IDLE_TIMEOUT,
     LOSS_REPORT_INTERVAL, MAX_BUFFER, READ_WINDOW, status_text,
 };
 

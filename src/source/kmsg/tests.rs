@@ -12,6 +12,7 @@ use super::*;
 use crate::host::clock::now;
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
+use crate::model::facts::kernel_log::lost_records::LOSS_PERIOD;
 use crate::model::path::HostPath;
 use crate::model::probe::ProbeTarget;
 use crate::source::context::{SmartSettings, SourceSettings};

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use super::plain;
 use crate::model::counters::{CounterDevice, CounterReading};
+use crate::model::drive::DriveKind;
+use crate::model::finding::Subject;
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event};
@@ -166,4 +168,111 @@ fn a_btrfs_shows_the_statistics_of_the_kind_of_error() {
     log(&mut world, Class::FsError, 72);
     let shown = beside(&mut world, Reason::FilesystemErrors, 73);
     assert_eq!(shown[0].2, "read_errs 0, write_errs 2");
+}
+
+fn records_lost(world: &mut TestHost, lost: u64, second: i64) {
+    let cursor = Cursor {
+        boot_id: "b".into(),
+        counted_to: Some(1),
+        reread_from: 0,
+        lost,
+    };
+    world.apply(
+        SourceUpdate::KernelLog(Batch {
+            cursor,
+            events: Vec::new(),
+            name_assignments: Vec::new(),
+            full_reads: Vec::new(),
+            is_backlog: false,
+        }),
+        second,
+    );
+}
+
+/// A disk without SMART data: its log and its counters are all there is.
+fn virtual_disk() -> TestHost {
+    let mut world = plain();
+    for drive in &mut world.inventory.drives {
+        drive.kind = DriveKind::Virtual;
+    }
+    world.read_all(1);
+    records_lost(&mut world, 0, 2);
+    world
+}
+
+fn unknown(world: &TestHost, second: i64) -> Option<String> {
+    let drive = Subject::Drive(DriveId::new("A"));
+    unknown_at(second, &world.facts, &drive).map(|unknown| unknown.why)
+}
+
+/// Any user can make the kernel overwrite its log faster than anybody reads it.
+#[test]
+fn a_drive_without_counters_is_unknown_while_records_may_be_lost() {
+    let mut world = virtual_disk();
+    world.apply(
+        SourceUpdate::Counters(Observation::ok(at(3), Vec::new())),
+        3,
+    );
+    assert_eq!(unknown(&world, 4), None);
+    world.facts.take_counters_request();
+    records_lost(&mut world, 500, 100);
+    assert!(world.facts.take_counters_request(), "read at once");
+    assert_eq!(world.facts.take_smart_request(), [DriveId::new("A")]);
+    let why = unknown(&world, 101).expect("unknown");
+    assert!(
+        why.ends_with("and this drive has no counters of errors"),
+        "{why}"
+    );
+    // The same loss goes on: the drives' own logs are not read again and again.
+    records_lost(&mut world, 900, 300);
+    assert_eq!(world.facts.take_smart_request(), []);
+    assert!(unknown(&world, 899).is_some());
+    assert_eq!(
+        unknown(&world, 901),
+        None,
+        "a failing drive has had its next error"
+    );
+}
+
+#[test]
+fn a_drive_whose_counters_stand_still_keeps_its_health_when_records_are_lost() {
+    let values = |errors| [("ioerr_cnt", errors), ("iotmo_cnt", 0)];
+    for (errors, read, expected) in [
+        (4, true, None),
+        (5, true, Some("changed meanwhile")),
+        (4, false, Some("are not read")),
+    ] {
+        let mut world = virtual_disk();
+        count(&mut world, "scsi", "/sys/block/sda/device", &values(3), 3);
+        // Grown before: the log has told of it, or it was harmless.
+        count(&mut world, "scsi", "/sys/block/sda/device", &values(4), 50);
+        records_lost(&mut world, 500, 100);
+        assert_eq!(unknown(&world, 101), None, "not read yet");
+        if read {
+            count(
+                &mut world,
+                "scsi",
+                "/sys/block/sda/device",
+                &values(errors),
+                102,
+            );
+        }
+        let why = unknown(&world, 130);
+        let is_it = match (&why, expected) {
+            (Some(why), Some(expected)) => why.ends_with(expected),
+            (why, expected) => why.is_none() && expected.is_none(),
+        };
+        assert!(is_it, "{why:?} {expected:?}");
+    }
+}
+
+/// Health that nothing contradicts stays; so does a finding.
+#[test]
+fn lost_records_end_no_finding() {
+    let mut world = virtual_disk();
+    log(&mut world, Class::Medium, 10);
+    let before = world.raised(11);
+    assert!(!before.is_empty());
+    records_lost(&mut world, 500, 100);
+    assert_eq!(world.raised(101), before);
 }

@@ -1,0 +1,89 @@
+//! Records that the kernel overwrote before they were read: any user can make it write that fast.
+//!
+//! In: batches that lost records, and the counters that were read since. Out: requests to read what
+//! else counts errors, and the drives about which nothing is known of that time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::model::facts::{Facts, elapsed};
+use crate::model::finding::{Subject, UnknownHealth};
+use crate::model::ids::DriveId;
+
+/// For so long a loss matters: a failing drive has had its next error by then, which is recorded.
+pub(crate) const LOSS_PERIOD: Duration = Duration::from_secs(10 * 60);
+/// The reader reports a loss within this time, and counters are read within it after a report.
+const DELAY: Duration = Duration::from_secs(15);
+
+/// Losses less than `LOSS_PERIOD` apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostRecords {
+    pub from: Timestamp,
+    pub until: Timestamp,
+}
+
+impl Facts {
+    /// The counters are read each time, the drives' own logs once.
+    pub(super) fn note_lost_records(&mut self, now: Timestamp) {
+        self.restart_quiet_times(now);
+        let lost = self.lost_records(now);
+        self.are_counters_due = true;
+        self.is_smart_due |= lost.is_none();
+        let from = match lost {
+            Some(lost) => lost.from,
+            None => now.saturating_sub(DELAY).unwrap_or(now),
+        };
+        Arc::make_mut(&mut self.kernel.progress).lost_records =
+            Some(LostRecords { from, until: now });
+    }
+
+    fn lost_records(&self, now: Timestamp) -> Option<LostRecords> {
+        let lost = self.kernel.progress.lost_records;
+        lost.filter(|lost| elapsed(lost.until, now) < LOSS_PERIOD)
+    }
+
+    /// The drives whose own logs are to be read now, because the kernel's has a gap.
+    pub(crate) fn take_smart_request(&mut self) -> Vec<DriveId> {
+        if !std::mem::take(&mut self.is_smart_due) {
+            return Vec::new();
+        }
+        let present = self.drives.values();
+        let present = present.filter(|known| known.missing_since.is_none());
+        present.map(|known| known.facts.id.clone()).collect()
+    }
+
+    /// Why nothing is known of a drive without SMART data: records about it may have been lost, and
+    /// no counter of errors (ioerr_cnt, iotmo_cnt) stood still meanwhile.
+    pub(crate) fn lost_evidence(&self, drive: &DriveId, now: Timestamp) -> Option<UnknownHealth> {
+        let lost = self.lost_records(now)?;
+        let since = self.wall_text(lost.from);
+        let gap = format!("the kernel's log has lost records since {since}");
+        let mut counters = self
+            .counters
+            .series(Subject::Drive(drive.clone()), "scsi ")
+            .flat_map(|(_, history)| history.counters())
+            .map(|(_, counter)| counter)
+            .peekable();
+        if counters.peek().is_none() {
+            let why = format!("{gap}, and this drive has no counters of errors");
+            return Some(UnknownHealth::failed(why));
+        }
+        let has_grown = counters.any(|counter| {
+            let changed = counter.last_growth.max(Some(counter.since));
+            changed.is_some_and(|changed| changed >= lost.from)
+        });
+        if has_grown {
+            let why = format!("{gap}, and a counter of this drive's errors has changed meanwhile");
+            return Some(UnknownHealth::failed(why));
+        }
+        let read = self.counters.read_at();
+        let is_read = elapsed(lost.from, now) < 2 * DELAY
+            || read.is_some_and(|read| read >= lost.until || elapsed(read, lost.until) < DELAY);
+        (!is_read).then(|| {
+            UnknownHealth::failed(format!("{gap}, and the counters of errors are not read"))
+        })
+    }
+}
