@@ -16,7 +16,8 @@ use crate::checker::command_line;
 use crate::checker::output::OutputSink;
 use crate::host::clock::now;
 use crate::host::helper::Program;
-use crate::host::jail::{self, JailSpec, JailedProcess, PROGRESS_FD, SchedStat};
+use crate::host::jail::{self, JailSpec, JailedProcess, PROGRESS_FD, SchedStat, is_fork};
+use crate::host::root::HostRoot;
 use crate::model::check::parse::{OutputParser, ProgressStream};
 use crate::model::check::run_result::{classify_run, says_no_error};
 use crate::model::check::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
@@ -44,6 +45,7 @@ const PHASE_INTERVAL: Duration = Duration::from_millis(250);
 /// change nothing else, and are not shown.
 #[derive(Clone, Debug)]
 pub(crate) struct RunSpec {
+    pub root: HostRoot,
     /// Our own binary, with the arguments that start it as the jail.
     pub program: Program,
     pub filesystem: Filesystem,
@@ -90,7 +92,13 @@ pub(crate) fn run(
     // Read before the start: the checker may already run while this thread waits for a processor.
     let since = Instant::now();
     let args = with_progress(order);
-    let jailed = match jail::start(&order.program, &order.plan, &order.command, &args) {
+    let jailed = match jail::start(
+        &order.root,
+        &order.program,
+        &order.plan,
+        &order.command,
+        &args,
+    ) {
         Ok(jailed) => jailed,
         Err(error) => {
             let why = format!("starting {}: {error}", order.command.display());
@@ -120,8 +128,16 @@ pub(crate) fn run(
     } else {
         None
     };
-    let refused = refusal(order.filesystem, &monitor.refused);
-    let (result, failure_reason) = match refused.or(invalid).or(monitor.throttle_error) {
+    let exceeded = monitor
+        .exceeded
+        .map(|bound| format!("{} {bound}", order.filesystem.checker().0));
+    let refused = refusal(
+        order.filesystem,
+        &monitor.refused,
+        monitor.unbounded_because.as_deref(),
+    );
+    let (result, failure_reason) = match exceeded.or(refused).or(invalid).or(monitor.throttle_error)
+    {
         Some(why) => (RunResult::Failed, why),
         None => classify_run(order.filesystem, order.mode, &parsed, &end),
     };
@@ -185,6 +201,10 @@ struct RunMonitor {
     throttle_error: Option<String>,
     /// System calls that the jail refused.
     refused: BTreeSet<i32>,
+    /// Why it could start threads only.
+    unbounded_because: Option<String>,
+    /// The bound of all its processes that was reached.
+    exceeded: Option<String>,
     progress: ProgressStream,
     reported: Option<(Instant, RunActivity)>,
 }
@@ -205,6 +225,8 @@ impl RunMonitor {
             jail_error: None,
             throttle_error: None,
             refused: BTreeSet::new(),
+            unbounded_because: None,
+            exceeded: None,
             progress: ProgressStream::default(),
             reported: None,
         }
@@ -228,8 +250,14 @@ impl RunMonitor {
     ) -> (Termination, Option<JailedProcess>) {
         let mut buffer = vec![0; 64 * 1024];
         let mut readable = true;
+        self.unbounded_because = jailed.unbounded_because().map(str::to_owned);
         loop {
             self.sample(&jailed);
+            // Its verdict would mean nothing, and it takes what others need.
+            self.exceeded = jailed.exceeded_bound();
+            if self.exceeded.is_some() {
+                return self.kill(jailed, Termination::Cancelled, &mut buffer);
+            }
             if order.plan.low_priority {
                 self.account_cpu_wait(jailed.sched_stats());
             }
@@ -273,6 +301,7 @@ impl RunMonitor {
                 Ok(None) => {}
                 Ok(Some(status)) => {
                     self.drain(&mut jailed, &mut buffer);
+                    self.exceeded = jailed.exceeded_bound();
                     self.jail_error = jailed.setup_error();
                     self.refused.clone_from(jailed.refused());
                     return (termination(status), None);
@@ -405,7 +434,20 @@ fn cpu_wait_between(before: &BTreeMap<u32, SchedStat>, now: &BTreeMap<u32, Sched
 }
 
 /// Why a run proves nothing that used system calls which the jail refuses.
-fn refusal(filesystem: Filesystem, numbers: &BTreeSet<i32>) -> Option<String> {
+fn refusal(
+    filesystem: Filesystem,
+    numbers: &BTreeSet<i32>,
+    unbounded_because: Option<&str>,
+) -> Option<String> {
+    if let Some(why) = unbounded_because
+        && numbers.iter().copied().any(is_fork)
+    {
+        return Some(format!(
+            "{} started another process, which it may not here: nothing would bound all its processes \
+             together ({why})",
+            filesystem.checker().0
+        ));
+    }
     let list: Vec<String> = numbers.iter().map(i32::to_string).collect();
     (!list.is_empty()).then(|| {
         format!(
@@ -468,12 +510,29 @@ mod tests {
     #[test]
     fn a_refused_system_call_is_named() {
         let refusal =
-            |numbers: &[i32]| refusal(Filesystem::Xfs, &numbers.iter().copied().collect());
+            |numbers: &[i32]| refusal(Filesystem::Xfs, &numbers.iter().copied().collect(), None);
         assert_eq!(refusal(&[]), None);
         let reason = refusal(&[42, 41]).unwrap();
         assert!(reason.starts_with(
             "xfs_repair used a system call that its jail refuses: number 41, 42 (`ausyscall "
         ));
+    }
+
+    #[test]
+    fn a_process_that_nothing_would_bound_is_named() {
+        let clone = i32::try_from(nix::libc::SYS_clone).unwrap();
+        let refusal = refusal(
+            Filesystem::Ext4,
+            &[clone].into(),
+            Some("no memory controller"),
+        );
+        assert_eq!(
+            refusal.as_deref(),
+            Some(
+                "e2fsck started another process, which it may not here: nothing would bound all its \
+                 processes together (no memory controller)"
+            )
+        );
     }
 
     #[test]

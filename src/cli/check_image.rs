@@ -17,7 +17,9 @@ use jiff::Timestamp;
 use crate::checker::{self, CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec};
 use crate::host::clock::now;
 use crate::host::helper::Program;
-use crate::host::jail::{self, IMAGE_PATH, Isolation, JailSpec};
+use crate::host::jail::{self, IMAGE_PATH, IdError, Isolation, JailSpec, free_id};
+use crate::host::root::HostRoot;
+use crate::host::trusted_file;
 use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput, decide};
 use crate::model::check::{
     Check, CheckOrigin, CheckState, CheckTarget, CheckTerms, CheckVerdict, Filesystem, Mode, Run,
@@ -47,6 +49,10 @@ pub enum ImageError {
     Unknown(PathBuf),
     #[error(transparent)]
     NoTool(checker::ProgramError),
+    #[error("looking who may change the checker")]
+    Untrusted(#[source] io::Error),
+    #[error("choosing a user id for the checker")]
+    Id(#[source] IdError),
     #[error("making a pipe")]
     Pipe(#[source] nix::errno::Errno),
 }
@@ -84,12 +90,18 @@ pub fn check_image_in(
         .or(found)
         .ok_or_else(|| ImageError::Unknown(path.to_owned()))?;
     let command = checker::find_program(&policy.tools, filesystem).map_err(ImageError::NoTool)?;
+    trusted_file::check_program(&command).map_err(ImageError::Untrusted)?;
     let isolation = isolation(&absolute)?;
+    if isolation.is_some() {
+        // Of an earlier call that was killed. What cannot be removed hinders nothing.
+        jail::clear_leftover_groups(&HostRoot::new("/"));
+    }
     let source = CheckerInput::Image(match &isolation {
         Some(_) => Path::new(IMAGE_PATH),
         None => &absolute,
     });
     let order = RunSpec {
+        root: HostRoot::new("/"),
         program: program.clone(),
         filesystem,
         mode: Mode::Unmounted,
@@ -102,6 +114,7 @@ pub fn check_image_in(
             low_priority: false,
             parent: nix::unistd::getpid().as_raw(),
             progress: checker::reports_on_descriptor(filesystem),
+            read_rate: None,
         },
         timeout: policy.timeout,
         bytes_per_second: None,
@@ -197,18 +210,24 @@ fn check(
     }
 }
 
-/// As root, the checker runs as the owner of the image, without write permission; otherwise it runs as
-/// the calling user.
+/// As root, the checker runs with an id of its own if all users may read the image, else as the
+/// image's owner, always without write permission. Otherwise it runs as the calling user.
 fn isolation(path: &Path) -> Result<Option<Isolation>, ImageError> {
     if !jail::is_possible() {
         return Ok(None);
     }
-    let owner = path
+    let metadata = path
         .metadata()
         .map_err(|error| ImageError::Open(path.to_owned(), error))?;
+    let (uid, gid) = if metadata.mode() & 0o004 == 0 {
+        (metadata.uid(), metadata.gid())
+    } else {
+        let id = free_id(&HostRoot::new("/")).map_err(ImageError::Id)?;
+        (id, id)
+    };
     Ok(Some(Isolation {
-        uid: owner.uid(),
-        gid: owner.gid(),
+        uid,
+        gid,
         nodes: Vec::new(),
         image: Some(HostPath::from(path)),
     }))

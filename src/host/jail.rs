@@ -2,16 +2,20 @@
 //!
 //! In: a program, and the devices (or the one file) that it may read. Out: its process, and its
 //! output as a stream. This file is the caller's side; `child` is the code that our own binary runs
-//! before it becomes the program; `syscall_filter` lists the system calls that the program may use.
+//! before it becomes the program; `syscall_filter` lists the system calls that the program may use,
+//! `run_group` bounds its processes, `free_id` finds its user id.
 //! Does not depend on filesystems.
 //!
 //! As root: a separate mount namespace, all of it read-only, whose /dev has only the devices to be
 //! read, at mode 0440; a network namespace without interfaces; another user without groups and
-//! capabilities. Always: no_new_privs; Landlock, where the kernel has it; no file can grow
+//! capabilities, with an id that nothing else has; without Landlock, no /proc. All its processes are
+//! bounded together by a control group; without one, it may start threads only. Always: no_new_privs; Landlock, where the kernel has it; no file can grow
 //! (RLIMIT_FSIZE), where the program allows that; a seccomp filter. Without root and without both
 //! Landlock and RLIMIT_FSIZE, the program is not started.
 
 mod child;
+mod free_id;
+mod run_group;
 mod syscall_filter;
 #[cfg(test)]
 mod tests;
@@ -36,16 +40,20 @@ use nix::unistd::{Pid, pipe2};
 use serde::{Deserialize, Serialize};
 
 use crate::host::helper::Program;
+use crate::host::jail::run_group::{RunBounds, RunGroup};
 use crate::host::process::waiting_in;
+use crate::host::root::HostRoot;
 use crate::host::sys;
+use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
 pub use child::{enter, private_dev};
+pub use free_id::IdError;
+pub(crate) use free_id::free_id;
+pub(crate) use run_group::clear_leftover_groups;
+pub(crate) use syscall_filter::is_fork;
 
-/// A user id that no person and no service has (systemd leaves 65520 to 65535 unused; 65534 is
-/// `nobody`, 65535 the invalid 16-bit id).
-pub(crate) const JAIL_UID: u32 = 65531;
 /// The descriptor on which the program reports its progress: below the jail's limit of descriptors,
 /// and far above those that programs open.
 pub(crate) const PROGRESS_FD: i32 = 200;
@@ -54,6 +62,14 @@ pub(crate) const PROGRESS_FD: i32 = 200;
 const PROGRESS_PIPE_BYTES: i32 = 1 << 20;
 /// The path of the one file inside the jail.
 pub(crate) const IMAGE_PATH: &str = "/dev/image";
+
+/// The stacks of the program's threads count as address space (8 MiB each by default).
+const STACK_SIZE: u64 = 2 << 20;
+/// Beside the threads of the checker: a shell script around it, and what that starts.
+const OTHER_TASKS: u64 = 64;
+/// The byte that lets the program start: it is in its control group, or has none.
+const IN_GROUP: u8 = 0;
+const THREADS_ONLY: u8 = 1;
 
 /// A block device node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +94,29 @@ pub(crate) struct JailSpec {
     pub parent: i32,
     /// The program has a pipe as `PROGRESS_FD`, to which it can write.
     pub progress: bool,
+    /// Bytes per second; the caller throttles the program.
+    pub read_rate: Option<u64>,
+}
+
+impl JailSpec {
+    /// How many processes and threads it may have. The address space of one process has no room for
+    /// the stacks of more.
+    fn tasks(&self) -> u64 {
+        self.memory / STACK_SIZE + OTHER_TASKS
+    }
+
+    /// What all its processes may use together: the address space of one, with what the kernel needs
+    /// for it (page tables, stacks, buffers). A single process reaches its address space first.
+    fn bounds(&self) -> RunBounds {
+        let nodes = self.isolation.iter().flat_map(|cell| &cell.nodes);
+        RunBounds {
+            memory: self.memory + self.memory / 8 + (64 << 20),
+            tasks: self.tasks(),
+            low_priority: self.low_priority,
+            read_rate: self.read_rate,
+            devices: nodes.map(|node| node.dev).collect(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +127,13 @@ pub(crate) struct Isolation {
     pub nodes: Vec<DeviceNode>,
     /// Visible as `IMAGE_PATH`.
     pub image: Option<HostPath>,
+}
+
+impl Isolation {
+    /// Whether its user id is one of a run, and of nothing else.
+    fn is_own_id(&self) -> bool {
+        free_id::RESERVED.contains(&self.uid)
+    }
 }
 
 /// Whether isolation is possible here: namespaces and another user need capabilities that only root
@@ -123,6 +169,10 @@ pub(crate) struct JailedProcess {
     refused: BTreeSet<i32>,
     /// Carries what it writes to `PROGRESS_FD`.
     progress: Option<File>,
+    /// Bounds all its processes. Removed when this is dropped, with everything in it.
+    bounds: Option<RunGroup>,
+    /// Why not all bounds hold, so that it may start threads only.
+    unbounded_because: Option<String>,
 }
 
 /// The listener for calls that the filter refuses.
@@ -138,6 +188,7 @@ enum Listener {
 /// `program` is our own binary, with the arguments that lead to `child::enter`.
 #[allow(clippy::disallowed_methods)] // Absolute path, no shell, a fixed environment.
 pub(crate) fn start(
+    root: &HostRoot,
     program: &Program,
     plan: &JailSpec,
     command: &Path,
@@ -149,10 +200,8 @@ pub(crate) fn start(
     // Both are polled, and reads must not block.
     nix::fcntl::fcntl(&output, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     setup.set_nonblocking(true)?;
-    let progress = plan
-        .progress
-        .then(|| send_progress_pipe(&setup))
-        .transpose()?;
+    let progress = plan.progress.then(progress_pipe).transpose()?;
+    let bounds = RunGroup::create(root, plan.bounds());
     let child = Command::new(&program.program)
         .args(&program.args)
         .arg(serde_json::to_string(plan)?)
@@ -166,6 +215,27 @@ pub(crate) fn start(
         .stderr(Stdio::from(errors_end))
         .spawn()?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(|_| io::ErrorKind::InvalidData)?);
+    let (progress, progress_end) = progress.unzip();
+    // Kept if it could not be added to all of them: dropping the group would kill it.
+    let (bounds, error) = match bounds {
+        Ok(bounds) => {
+            let error = bounds.add(group).err();
+            (Some(bounds), error)
+        }
+        Err(error) => (None, Some(error)),
+    };
+    let unbounded_because = error.map(|error| with_causes(&error));
+    let permission = match unbounded_because {
+        None => IN_GROUP,
+        Some(_) => THREADS_ONLY,
+    };
+    // It waits for this. An error: it has exited, which is noticed later.
+    sys::send_byte(
+        setup.as_fd(),
+        permission,
+        progress_end.as_ref().map(AsFd::as_fd),
+    )
+    .ok();
     Ok(JailedProcess {
         child,
         group,
@@ -175,11 +245,13 @@ pub(crate) fn start(
         listener: Listener::Expected,
         refused: BTreeSet::new(),
         progress,
+        bounds,
+        unbounded_because,
     })
 }
 
-/// Makes the pipe for progress. Its writing end waits in the socket for the process in the jail.
-fn send_progress_pipe(setup: &UnixStream) -> io::Result<File> {
+/// Makes the pipe for progress. Its writing end is for the process in the jail.
+fn progress_pipe() -> io::Result<(File, OwnedFd)> {
     let (reading, writing) = pipe2(OFlag::O_CLOEXEC)?;
     nix::fcntl::fcntl(&reading, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     // Refused beyond a user's share of memory for pipes (pipe(7)): the usual size then has to do.
@@ -188,8 +260,7 @@ fn send_progress_pipe(setup: &UnixStream) -> io::Result<File> {
         nix::fcntl::FcntlArg::F_SETPIPE_SZ(PROGRESS_PIPE_BYTES),
     )
     .ok();
-    sys::send_byte(setup.as_fd(), writing.as_fd())?;
-    Ok(File::from(reading))
+    Ok((File::from(reading), writing))
 }
 
 /// The scheduler's statistics of a thread.
@@ -341,15 +412,32 @@ impl JailedProcess {
         self.child.wait().map(Some)
     }
 
-    /// Bytes that it caused to be read from devices (read_bytes of proc_pid_io(5)).
+    /// Which bound of all its processes it has reached; continues a sentence that begins with the
+    /// checker's name.
+    pub(crate) fn exceeded_bound(&self) -> Option<String> {
+        self.bounds.as_ref()?.exceeded()
+    }
+
+    /// Why nothing bounds all its processes, so that it may start threads only.
+    pub(crate) fn unbounded_because(&self) -> Option<&str> {
+        self.unbounded_because.as_deref()
+    }
+
+    /// Bytes that it and its present children caused to be read from devices (read_bytes of
+    /// proc_pid_io(5)).
     pub(crate) fn bytes_read(&self) -> Option<u64> {
-        self.field("io", "read_bytes:")
+        let read = |pid| field(pid, "io", "read_bytes:");
+        let processes = self.bounds.iter().flat_map(RunGroup::processes);
+        let of_others: u64 = processes
+            .filter(|pid| *pid != self.group)
+            .filter_map(read)
+            .sum();
+        Some(read(self.group)?.saturating_add(of_others))
     }
 
     /// The peak of its resident set, in bytes (VmHWM of proc_pid_status(5)).
     pub(crate) fn peak_memory(&self) -> Option<u64> {
-        self.field("status", "VmHWM:")
-            .map(|kib| kib.saturating_mul(1024))
+        field(self.group, "status", "VmHWM:").map(|kib| kib.saturating_mul(1024))
     }
 
     pub(crate) fn waiting_in(&self) -> Option<String> {
@@ -386,14 +474,15 @@ impl JailedProcess {
             })
             .collect()
     }
+}
 
-    fn field(&self, file: &str, name: &str) -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/{file}", self.group)).ok()?;
-        text.lines()
-            .find_map(|line| line.strip_prefix(name))?
-            .split_whitespace()
-            .next()?
-            .parse()
-            .ok()
-    }
+/// A number in a file of /proc/PID.
+fn field(pid: Pid, file: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix(name))?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }

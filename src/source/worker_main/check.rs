@@ -15,9 +15,12 @@ use nix::libc::{O_CLOEXEC, O_EXCL};
 
 use crate::checker::{self, CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec, not_started};
 use crate::host::helper::Program;
-use crate::host::jail::{self, DeviceNode, Isolation, JAIL_UID, JailSpec, JailedProcess};
+use crate::host::jail::{
+    self, DeviceNode, IdError, Isolation, JailSpec, JailedProcess, clear_leftover_groups, free_id,
+};
 use crate::host::loops::{self, BACKING_NODE_NAME, LoopError, ReadOnlyLoop};
 use crate::host::root::HostRoot;
+use crate::host::trusted_file;
 use crate::model::causes::with_causes;
 use crate::model::check::{Filesystem, Mode, Run, RunActivity};
 use crate::model::dev::DevNo;
@@ -34,7 +37,7 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
     match recv(&mut input)? {
         None | Some(RunnerRequest::Start) => Ok(()),
         Some(RunnerRequest::DetachLoops) => {
-            let lines = match enter_private_dev(root, None) {
+            let mut lines = match enter_private_dev(root, None) {
                 Ok(()) => loops::detach_all(root, Path::new(DEV_DIR)),
                 Err(errno) => {
                     vec![format!(
@@ -42,6 +45,8 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
                     )]
                 }
             };
+            // After the loops: a process that cannot be killed takes time.
+            lines.extend(clear_leftover_groups(root));
             write_json_line(&mut output, &RunnerEvent::LoopsDetached(lines))
         }
         Some(RunnerRequest::Run(order)) => {
@@ -105,6 +110,8 @@ fn wait_for_exit(mut left: JailedProcess) -> io::Result<()> {
 
 /// The devices that the checker reads, held open.
 struct OpenDevices {
+    /// The checker's user and group.
+    id: u32,
     nodes: Vec<DeviceNode>,
     loops: Vec<ReadOnlyLoop>,
     /// While they are open, their numbers are not reused.
@@ -122,6 +129,10 @@ enum OpenError {
         package: &'static str,
         command: PathBuf,
     },
+    #[error("looking who may change the checker")]
+    Untrusted(#[source] io::Error),
+    #[error("choosing a user id for the checker")]
+    Id(#[source] IdError),
     #[error("making a /dev of its own")]
     PrivateDev(#[source] Errno),
     #[error("making {}", .0.display())]
@@ -144,8 +155,15 @@ impl OpenDevices {
                 command: order.command.clone(),
             });
         }
+        trusted_file::check_program(&order.command).map_err(OpenError::Untrusted)?;
+        // Before the mount that may hold the host's /etc is left.
+        let id = free_id(root).map_err(OpenError::Id)?;
         enter_private_dev(root, Some(&order.command)).map_err(OpenError::PrivateDev)?;
+        // Now, while no writers are held. What cannot be removed hinders no run; the daemon's start
+        // reports it.
+        clear_leftover_groups(root);
         let mut opened = OpenDevices {
+            id,
             nodes: Vec::new(),
             loops: Vec::new(),
             _devices: Vec::new(),
@@ -219,7 +237,11 @@ impl OpenDevices {
                 );
             }
         }
+        let bytes_per_second = order
+            .bytes_per_second
+            .filter(|_| order.mode != Mode::Frozen);
         let ours = RunSpec {
+            root: root.clone(),
             // Our own binary, even if its file was replaced after the start.
             program: Program {
                 program: "/proc/self/exe".into(),
@@ -231,8 +253,8 @@ impl OpenDevices {
             args,
             plan: JailSpec {
                 isolation: Some(Isolation {
-                    uid: JAIL_UID,
-                    gid: JAIL_UID,
+                    uid: self.id,
+                    gid: self.id,
                     nodes: self.nodes.clone(),
                     image: None,
                 }),
@@ -241,11 +263,10 @@ impl OpenDevices {
                 low_priority: order.mode != Mode::Frozen,
                 parent: nix::unistd::getpid().as_raw(),
                 progress: checker::reports_on_descriptor(order.filesystem),
+                read_rate: bytes_per_second,
             },
             timeout: order.timeout,
-            bytes_per_second: order
-                .bytes_per_second
-                .filter(|_| order.mode != Mode::Frozen),
+            bytes_per_second,
         };
         // If the daemon has exited, our input is closed too.
         let mut activity = |activity: &RunActivity| {
