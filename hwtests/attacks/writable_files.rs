@@ -80,6 +80,40 @@ async fn what_a_user_writes_into_the_configuration_is_refused_and_nothing_of_it_
     assert!(!owned.exists());
 }
 
+/// Root checks what the service's user has; as root, nothing of that user is used.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::disallowed_methods, reason = "the program under test")]
+async fn root_may_check_the_files_of_the_notifiers_user_and_does_not_run_with_them() {
+    let testbed = Testbed::new();
+    let (config, state) = (testbed.path("notify.toml"), testbed.path("notify-state"));
+    std::fs::create_dir(&state).expect("a folder");
+    let target = "[[target]]\nname = \"x\"\ntype = \"exec\"\ncommand = [\"/bin/true\"]\n";
+    std::fs::write(&config, target).expect("written");
+    chown(&config, Some(USER), Some(USER)).expect("its owner");
+    let notify = |arguments: &[&str]| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals-notify"))
+            .arg("--config")
+            .arg(&config)
+            .arg("--state-dir")
+            .arg(&state)
+            .args(arguments)
+            .output()
+            .expect("diskvitals-notify starts");
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    let reason = format!("notify.toml belongs to uid {USER} (mode 0644)");
+    let text = notify(&["--check-config"]);
+    assert!(text.contains(&reason), "{text}");
+    chown(&state, Some(USER), Some(USER)).expect("its owner");
+    let text = notify(&["--check-config"]);
+    assert!(text.contains("x (exec): /bin/true is a program"), "{text}");
+    for as_root in [&[][..], &["test"]] {
+        let text = notify(as_root);
+        assert!(text.contains(&reason), "{text}");
+    }
+}
+
 /// A ConfigMap of Kubernetes: a directory of mode 0777 with the file behind a link, mounted read-only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_that_others_may_write_is_trusted_if_the_kubelet_has_mounted_it() {

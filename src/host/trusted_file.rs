@@ -16,6 +16,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
 use nix::libc;
@@ -25,6 +26,8 @@ use nix::sys::stat::{FileStat, Mode, fstatat};
 const MAX_LINKS: usize = 40;
 /// Of passwd(5) and group(5).
 const MAX_DATABASE: u64 = 16 << 20;
+
+static SERVICE_USER: OnceLock<u32> = OnceLock::new();
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TrustError {
@@ -52,6 +55,13 @@ pub(crate) enum TrustError {
         group: u32,
         mode: u32,
     },
+}
+
+/// Trusts this user from now on as well: where root only checks what a service of this user will do, and
+/// starts nothing.
+pub(crate) fn trust_service_user(uid: u32) {
+    // The first one stays: there is one service in a process.
+    SERVICE_USER.set(uid).ok();
 }
 
 /// Opens it for reading. An error of kind `PermissionDenied` with a `TrustError` inside: others may
@@ -104,7 +114,11 @@ impl Trusted {
             .and_then(|uid| uid.parse().ok());
         let further = nix::unistd::getgroups().unwrap_or_default();
         Trusted {
-            users: [0, euid.as_raw()].into_iter().chain(sudo).collect(),
+            users: [0, euid.as_raw()]
+                .into_iter()
+                .chain(sudo)
+                .chain(SERVICE_USER.get().copied())
+                .collect(),
             groups: further
                 .into_iter()
                 .chain([nix::unistd::getegid()])
@@ -296,6 +310,8 @@ fn judge(
         {
             Ok(found)
         }
+        // A memfd has mode 0777, and no path: only who has its descriptor can change it.
+        Err(TrustError::Writable { .. }) if is_memfd(&found) => Ok(found),
         Err(error) => Err(io::Error::new(io::ErrorKind::PermissionDenied, error)),
         Ok(()) => Ok(found),
     }
@@ -317,6 +333,17 @@ fn is_config_map(dir: &File, above: &File, trusted: &Trusted) -> bool {
     is_read_only
         && is_mount
         && fstatat(dir, "..data", AtFlags::AT_SYMLINK_NOFOLLOW).is_ok_and(is_link_of_root)
+}
+
+/// All memfds are in one filesystem, which is mounted nowhere (shmem_init(), mm/shmem.c).
+fn is_memfd(found: &Metadata) -> bool {
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    let any = memfd_create("compared", MFdFlags::MFD_CLOEXEC);
+    any.is_ok_and(|any| {
+        File::from(any)
+            .metadata()
+            .is_ok_and(|any| any.dev() == found.dev())
+    })
 }
 
 /// The mount that it was reached by (proc_pid_fdinfo(5)).

@@ -141,6 +141,18 @@ fn a_link_of_procfs_leads_to_the_open_file_itself() {
         .unwrap();
     assert!(refusal(Path::new(&link), &trusted).contains(" has mode 0646"));
 
+    // A memfd has mode 0777 and no path; one that another user has made is that user's.
+    let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
+    let mut memory = File::from(nix::sys::memfd::memfd_create("config", flags).unwrap());
+    io::Write::write_all(&mut memory, b"in memory").unwrap();
+    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
+    assert_eq!(memory.metadata().unwrap().mode() & 0o777, 0o777);
+    assert_eq!(read(&link).unwrap(), "in memory");
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::fchown(&memory, Some(4_000_001), None).unwrap();
+        assert!(refusal(Path::new(&link), &trusted).contains(" belongs to uid 4000001 "));
+    }
+
     // Through a directory, and above it.
     file(&dir.path().join("other"), 0o644);
     std::fs::create_dir(dir.path().join("folder")).unwrap();
