@@ -43,13 +43,13 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
             }
             let text = text(&ran.run);
             println!(
-                "{} {}: {:?} {:?} {} KiB read, {} KiB peak, {:?}",
+                "{} {}: {:?} {:?} {} KiB read, {:?} KiB peak, {:?}",
                 filesystem.name(),
                 mode.name(),
                 ran.run.termination,
                 ran.run.duration,
                 ran.run.bytes_read / 1024,
-                ran.run.peak_memory / 1024,
+                ran.run.peak_memory.map(|bytes| bytes / 1024),
                 ran.run.result
             );
             // A log in use is reported and is not a finding.
@@ -69,8 +69,11 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
                 matches!(ran.run.termination, Termination::Exited(code) if usual.contains(&code)),
                 "{expected}"
             );
+            // The peak may be absent: a run of some milliseconds ends before it is measured.
             assert!(
-                ran.unkillable.is_none() && ran.run.output.written > 0 && ran.run.peak_memory > 0,
+                ran.unkillable.is_none()
+                    && ran.run.output.written > 0
+                    && ran.run.peak_memory != Some(0),
                 "{:?}",
                 ran.run
             );

@@ -17,7 +17,9 @@ use jiff::Timestamp;
 use crate::checker::{self, CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec};
 use crate::host::clock::now;
 use crate::host::helper::Program;
-use crate::host::jail::{self, IMAGE_PATH, IdError, Isolation, JailSpec, free_id};
+use crate::host::jail::{
+    self, IMAGE_PATH, IdError, Isolation, JailSpec, RunGroup, free_id, has_own_ids,
+};
 use crate::host::root::HostRoot;
 use crate::host::trusted_file;
 use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput, decide};
@@ -92,16 +94,16 @@ pub fn check_image_in(
     let command = checker::find_program(&policy.tools, filesystem).map_err(ImageError::NoTool)?;
     trusted_file::check_program(&command).map_err(ImageError::Untrusted)?;
     let isolation = isolation(&absolute)?;
+    let root = HostRoot::new("/");
     if isolation.is_some() {
-        // Of an earlier call that was killed. What cannot be removed hinders nothing.
-        jail::clear_leftover_groups(&HostRoot::new("/"));
+        // Of an earlier call that was killed.
+        jail::clear_leftover_groups(&root);
     }
     let source = CheckerInput::Image(match &isolation {
         Some(_) => Path::new(IMAGE_PATH),
         None => &absolute,
     });
     let order = RunSpec {
-        root: HostRoot::new("/"),
         program: program.clone(),
         filesystem,
         mode: Mode::Unmounted,
@@ -151,7 +153,8 @@ pub fn check_image_in(
                     on_activity: &mut *activity,
                     invalid_because: &mut || None,
                 };
-                let mut run = checker::run(&order, stop.as_fd(), &mut callbacks).run;
+                let group = Arc::new(RunGroup::create(&root, &order.plan));
+                let mut run = checker::run(&order, &group, stop.as_fd(), &mut callbacks).run;
                 run.command.clone_from(&shown);
                 runs.push(Arc::new(run));
             }
@@ -219,7 +222,7 @@ fn isolation(path: &Path) -> Result<Option<Isolation>, ImageError> {
     let metadata = path
         .metadata()
         .map_err(|error| ImageError::Open(path.to_owned(), error))?;
-    let (uid, gid) = if metadata.mode() & 0o004 == 0 {
+    let (uid, gid) = if metadata.mode() & 0o004 == 0 || !has_own_ids() {
         (metadata.uid(), metadata.gid())
     } else {
         let id = free_id(&HostRoot::new("/")).map_err(ImageError::Id)?;

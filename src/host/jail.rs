@@ -8,10 +8,11 @@
 //!
 //! As root: a separate mount namespace, all of it read-only, whose /dev has only the devices to be
 //! read, at mode 0440; a network namespace without interfaces; another user without groups and
-//! capabilities, with an id that nothing else has; without Landlock, no /proc. All its processes are
-//! bounded together by a control group; without one, it may start threads only. Always: no_new_privs; Landlock, where the kernel has it; no file can grow
-//! (RLIMIT_FSIZE), where the program allows that; a seccomp filter. Without root and without both
-//! Landlock and RLIMIT_FSIZE, the program is not started.
+//! capabilities, with an id that nothing else has; without Landlock, no /proc. Where possible, a control
+//! group bounds all its processes together; always, the number of its user's processes has a limit.
+//! Always: no_new_privs; Landlock, where the kernel has it; no file can grow (RLIMIT_FSIZE), where the
+//! program allows that; a seccomp filter. Without root and without both Landlock and RLIMIT_FSIZE, the
+//! program is not started.
 
 mod child;
 mod free_id;
@@ -29,6 +30,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -40,18 +42,16 @@ use nix::unistd::{Pid, pipe2};
 use serde::{Deserialize, Serialize};
 
 use crate::host::helper::Program;
-use crate::host::jail::run_group::{RunBounds, RunGroup};
+use crate::host::jail::run_group::{RunBounds, Unbounded};
 use crate::host::process::waiting_in;
-use crate::host::root::HostRoot;
 use crate::host::sys;
-use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
 pub use child::{enter, private_dev};
 pub use free_id::IdError;
-pub(crate) use free_id::free_id;
-pub(crate) use run_group::clear_leftover_groups;
+pub(crate) use free_id::{free_id, has_own_ids};
+pub(crate) use run_group::{RunGroup, clear_all_leftover_groups, clear_leftover_groups, weakness};
 pub(crate) use syscall_filter::is_fork;
 
 /// The descriptor on which the program reports its progress: below the jail's limit of descriptors,
@@ -67,9 +67,9 @@ pub(crate) const IMAGE_PATH: &str = "/dev/image";
 const STACK_SIZE: u64 = 2 << 20;
 /// Beside the threads of the checker: a shell script around it, and what that starts.
 const OTHER_TASKS: u64 = 64;
-/// The byte that lets the program start: it is in its control group, or has none.
+/// The byte that lets the program start: a control group bounds the number of its processes, or none does.
 const IN_GROUP: u8 = 0;
-const THREADS_ONLY: u8 = 1;
+const NO_GROUP: u8 = 1;
 
 /// A block device node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,10 +169,11 @@ pub(crate) struct JailedProcess {
     refused: BTreeSet<i32>,
     /// Carries what it writes to `PROGRESS_FD`.
     progress: Option<File>,
-    /// Bounds all its processes. Removed when this is dropped, with everything in it.
-    bounds: Option<RunGroup>,
-    /// Why not all bounds hold, so that it may start threads only.
-    unbounded_because: Option<String>,
+    /// Bounds all its processes.
+    bounds: Arc<RunGroup>,
+    unbounded: Unbounded,
+    /// The name of our own binary as a process, which the program's replaces.
+    own_name: Option<String>,
 }
 
 /// The listener for calls that the filter refuses.
@@ -185,12 +186,13 @@ enum Listener {
     Absent,
 }
 
-/// `program` is our own binary, with the arguments that lead to `child::enter`.
+/// `program` is our own binary, with the arguments that lead to `child::enter`. `bounds`: of this run
+/// alone.
 #[allow(clippy::disallowed_methods)] // Absolute path, no shell, a fixed environment.
 pub(crate) fn start(
-    root: &HostRoot,
     program: &Program,
     plan: &JailSpec,
+    bounds: Arc<RunGroup>,
     command: &Path,
     args: &[OsString],
 ) -> io::Result<JailedProcess> {
@@ -201,7 +203,6 @@ pub(crate) fn start(
     nix::fcntl::fcntl(&output, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     setup.set_nonblocking(true)?;
     let progress = plan.progress.then(progress_pipe).transpose()?;
-    let bounds = RunGroup::create(root, plan.bounds());
     let child = Command::new(&program.program)
         .args(&program.args)
         .arg(serde_json::to_string(plan)?)
@@ -216,19 +217,12 @@ pub(crate) fn start(
         .spawn()?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(|_| io::ErrorKind::InvalidData)?);
     let (progress, progress_end) = progress.unzip();
-    // Kept if it could not be added to all of them: dropping the group would kill it.
-    let (bounds, error) = match bounds {
-        Ok(bounds) => {
-            let error = bounds.add(group).err();
-            (Some(bounds), error)
-        }
-        Err(error) => (None, Some(error)),
-    };
-    let unbounded_because = error.map(|error| with_causes(&error));
-    let permission = match unbounded_because {
+    let unbounded = bounds.add(group);
+    let permission = match unbounded.tasks {
         None => IN_GROUP,
-        Some(_) => THREADS_ONLY,
+        Some(_) => NO_GROUP,
     };
+    let own_name = text_field(group, "status", "Name:");
     // It waits for this. An error: it has exited, which is noticed later.
     sys::send_byte(
         setup.as_fd(),
@@ -246,7 +240,8 @@ pub(crate) fn start(
         refused: BTreeSet::new(),
         progress,
         bounds,
-        unbounded_because,
+        unbounded,
+        own_name,
     })
 }
 
@@ -415,29 +410,35 @@ impl JailedProcess {
     /// Which bound of all its processes it has reached; continues a sentence that begins with the
     /// checker's name.
     pub(crate) fn exceeded_bound(&self) -> Option<String> {
-        self.bounds.as_ref()?.exceeded()
+        self.bounds.exceeded()
     }
 
-    /// Why nothing bounds all its processes, so that it may start threads only.
-    pub(crate) fn unbounded_because(&self) -> Option<&str> {
-        self.unbounded_because.as_deref()
+    /// Why no control group bounds the number of its processes.
+    pub(crate) fn tasks_unbounded_because(&self) -> Option<&str> {
+        self.unbounded.tasks.as_deref()
     }
 
     /// Bytes that it and its present children caused to be read from devices (read_bytes of
     /// proc_pid_io(5)).
     pub(crate) fn bytes_read(&self) -> Option<u64> {
         let read = |pid| field(pid, "io", "read_bytes:");
-        let processes = self.bounds.iter().flat_map(RunGroup::processes);
-        let of_others: u64 = processes
+        let of_others: u64 = self
+            .bounds
+            .processes()
+            .into_iter()
             .filter(|pid| *pid != self.group)
             .filter_map(read)
             .sum();
         Some(read(self.group)?.saturating_add(of_others))
     }
 
-    /// The peak of its resident set, in bytes (VmHWM of proc_pid_status(5)).
+    /// The peak of its resident set, in bytes (VmHWM of proc_pid_status(5)). None: it is still our own
+    /// binary, or has ended.
     pub(crate) fn peak_memory(&self) -> Option<u64> {
-        field(self.group, "status", "VmHWM:").map(|kib| kib.saturating_mul(1024))
+        // The name first: it changes after the memory.
+        let is_own = text_field(self.group, "status", "Name:")? == self.own_name.as_deref()?;
+        let kib = field(self.group, "status", "VmHWM:")?;
+        (kib > 0 && !is_own).then(|| kib.saturating_mul(1024))
     }
 
     pub(crate) fn waiting_in(&self) -> Option<String> {
@@ -478,11 +479,14 @@ impl JailedProcess {
 
 /// A number in a file of /proc/PID.
 fn field(pid: Pid, file: &str, name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
-    text.lines()
-        .find_map(|line| line.strip_prefix(name))?
-        .split_whitespace()
-        .next()?
-        .parse()
-        .ok()
+    let text = text_field(pid, file, name)?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn text_field(pid: Pid, file: &str, name: &str) -> Option<String> {
+    // The name of a process is bytes.
+    let content = std::fs::read(format!("/proc/{pid}/{file}")).ok()?;
+    String::from_utf8_lossy(&content)
+        .lines()
+        .find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
 }

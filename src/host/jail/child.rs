@@ -15,14 +15,15 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod, umask};
 use nix::unistd::{Gid, Uid, chown, dup, dup2_stdin, getppid, setgroups, setresgid, setresuid};
 
+use crate::host::jail::free_id::is_root_of_the_host;
 use crate::host::jail::syscall_filter::{self, FilterInput};
 use crate::host::jail::{
-    DeviceNode, IMAGE_PATH, Isolation, JailSpec, PROGRESS_FD, STACK_SIZE, THREADS_ONLY,
+    DeviceNode, IMAGE_PATH, Isolation, JailSpec, NO_GROUP, PROGRESS_FD, STACK_SIZE,
 };
 use crate::host::sys;
 use crate::model::causes::with_causes;
@@ -32,6 +33,8 @@ use crate::model::path::HostPath;
 const MAX_OPEN_FILES: u64 = 256;
 /// The control group's own bound is reached first, and is noted there.
 const BEYOND_GROUP: u64 = 64;
+/// Processes of the same user in other containers, which are counted and not visible.
+const UNSEEN_TASKS: u64 = 4096;
 /// The nodes that every program may expect in /dev.
 const STANDARD_NODES: [(&str, u32, u32); 5] = [
     ("null", 1, 3),
@@ -83,8 +86,10 @@ fn confine(
         .and_then(|plan| serde_json::from_str::<JailSpec>(plan.to_str()?).ok())
         .ok_or(JailError::Arguments)?;
     let command = args.next().ok_or(JailError::Arguments)?;
-    let threads_only = receive_permission(trouble, plan.progress)
+    let in_group = receive_permission(trouble, plan.progress)
         .map_err(|error| JailError::Io("waiting for its control group", error))?;
+    // While it sees all processes.
+    let most_tasks = most_tasks(&plan, in_group).map_err(call("reading its limits"))?;
     let has_landlock = sys::landlock_version().is_ok();
     let mut program = program(&command, args);
     // The first process to be killed when memory is short.
@@ -134,12 +139,11 @@ fn confine(
         (Resource::RLIMIT_STACK, STACK_SIZE),
         (Resource::RLIMIT_AS, plan.memory),
     ];
-    // Its user id is its own: the number is that of this run, also where no control group counts.
-    let own_tasks = plan.isolation.as_ref().filter(|cell| cell.is_own_id());
-    let tasks = own_tasks.map(|_| (Resource::RLIMIT_NPROC, plan.tasks() + BEYOND_GROUP));
+    let tasks = most_tasks.map(|most| (Resource::RLIMIT_NPROC, most));
     for (resource, limit) in limits.into_iter().chain(tasks) {
         setrlimit(resource, limit, limit).map_err(call("setting its limits"))?;
     }
+    let threads_only = !in_group && most_tasks.is_none();
     filter_system_calls(trouble, threads_only)
         .map_err(|error| JailError::Io("filtering its system calls (seccomp)", error))?;
     Err(JailError::Start(
@@ -148,10 +152,39 @@ fn confine(
     ))
 }
 
-/// Waits until the supervisor has put this process into its control group. Out: whether there is none,
-/// so that the program may only start threads. With it comes the pipe that becomes the program's
-/// `PROGRESS_FD`. It is all that the program gets beside its output; like that, it can only be written
-/// to.
+/// The limit on the number of its user's processes and threads. None: a control group bounds those of
+/// the run, or the kernel has no limit for this user (root).
+fn most_tasks(plan: &JailSpec, in_group: bool) -> Result<Option<u64>, Errno> {
+    let own = plan.isolation.as_ref();
+    let most = match own.map_or_else(|| Uid::current().as_raw(), |cell| cell.uid) {
+        // Nothing else has the id: the number is that of this run.
+        _ if own.is_some_and(Isolation::is_own_id) => plan.tasks() + BEYOND_GROUP,
+        _ if in_group => return Ok(None),
+        0 if is_root_of_the_host() => return Ok(None),
+        uid => tasks_of(uid) + UNSEEN_TASKS + plan.tasks(),
+    };
+    let (_, highest) = getrlimit(Resource::RLIMIT_NPROC)?;
+    Ok(Some(most.min(highest)))
+}
+
+/// The visible processes and threads of a user.
+fn tasks_of(uid: u32) -> u64 {
+    let field = |status: &str, name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line?.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| std::fs::read(entry.path().join("status")).ok())
+        .map(|status| String::from_utf8_lossy(&status).into_owned())
+        .filter(|status| field(status, "Uid:") == Some(uid.into()))
+        .filter_map(|status| field(&status, "Threads:"))
+        .sum()
+}
+
+/// Waits until the supervisor has put this process into its control group. Out: whether that bounds the
+/// number of its processes. With it comes the pipe that becomes the program's `PROGRESS_FD`. It is all that
+/// the program gets beside its output; like that, it can only be written to.
 fn receive_permission(socket: &OwnedFd, progress: bool) -> io::Result<bool> {
     let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
     while let Err(errno) = poll(&mut fds, PollTimeout::NONE) {
@@ -163,7 +196,7 @@ fn receive_permission(socket: &OwnedFd, progress: bool) -> io::Result<bool> {
     if progress {
         keep_progress_pipe(&pipe.ok_or(io::ErrorKind::UnexpectedEof)?)?;
     }
-    Ok(byte == THREADS_ONLY)
+    Ok(byte != NO_GROUP)
 }
 
 fn keep_progress_pipe(pipe: &OwnedFd) -> io::Result<()> {

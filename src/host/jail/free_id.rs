@@ -99,6 +99,38 @@ fn range(line: &str) -> Option<Range<u64>> {
     Some(start..start.saturating_add(count))
 }
 
+/// Whether this process's user namespace has the ids of `RESERVED` (user_namespaces(7)). That of a container
+/// without root on the host has few.
+pub(crate) fn has_own_ids() -> bool {
+    ["/proc/self/uid_map", "/proc/self/gid_map"]
+        .iter()
+        .all(|map| {
+            let text = std::fs::read_to_string(map).unwrap_or_default();
+            [RESERVED.start, RESERVED.end - 1]
+                .map(|id| outside(&text, id))
+                .iter()
+                .all(Option::is_some)
+        })
+}
+
+/// Whether user 0 of this process's user namespace is root, whose processes have no limit on their number.
+pub(super) fn is_root_of_the_host() -> bool {
+    let text = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    outside(&text, 0) == Some(0)
+}
+
+/// Which id of the outer namespace it is: lines of uid_map are `inside outside count`.
+fn outside(map: &str, id: u32) -> Option<u64> {
+    map.lines().find_map(|line| {
+        let mut fields = line
+            .split_whitespace()
+            .map_while(|field| field.parse::<u64>().ok());
+        let (inside, outside, count) = (fields.next()?, fields.next()?, fields.next()?);
+        let offset = u64::from(id).checked_sub(inside)?;
+        (offset < count).then_some(outside + offset)
+    })
+}
+
 /// Whether /proc/PID/status has the id: real, effective, saved, of files, or as a further group.
 fn has_id(status: &str, id: u32) -> bool {
     let id = id.to_string();
@@ -157,6 +189,17 @@ mod tests {
             let (_dir, root) = host(&[], ids);
             assert_eq!(free_id_for(&root, 1).unwrap(), next, "{ids}");
         }
+    }
+
+    #[test]
+    fn an_id_is_one_of_the_outer_namespace_or_none() {
+        assert_eq!(outside("         0          0 4294967295\n", 0), Some(0));
+        let map = "0 1000 1\n1 100000 65536\n";
+        assert_eq!(
+            [0, 1, 65536, 65537].map(|id| outside(map, id)),
+            [Some(1000), Some(100_000), Some(165_535), None]
+        );
+        assert_eq!(outside("", 0), None);
     }
 
     #[test]

@@ -1,31 +1,39 @@
 //! A control group for one run, in cgroups v2 or v1 (cgroups(7)): what all its processes may use
 //! together.
 //!
-//! In: the bounds. Out: the group, or why there is none. It is beside the group of the process that
-//! supervises the run: there, the controllers are enabled already, and the limits of the pod or slice
-//! hold as well. A lock on its directory says that the run is supervised. A group without that lock
-//! is left over: the next run and the next start of the daemon remove it.
+//! In: the bounds. Out: the group, and what of memory and processes it cannot bound here. It is beside
+//! the group of the process that supervises the run: there, the controllers are enabled already, and the
+//! limits of the pod or slice hold as well. It is not below it: all processes of the daemon would have
+//! to be in a group below theirs too (no internal processes, cgroups(7)), and a unit that was left so, with
+//! a process that hangs, cannot be started again (EBUSY) before systemd 254 (`DelegateSubgroup=`).
+//! A lock on its directory says that the run is supervised. A group without that lock is left over: the
+//! next run and the next start of the daemon remove it.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::host::jail::JailSpec;
+use crate::host::jail::run_group::removal::{REMOVE_TIMEOUT, kill_and_remove};
 use crate::host::own_cgroup::{CgroupHierarchy, enter_host_cgroup_namespace, mount_point};
 use crate::host::root::HostRoot;
+use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 
+mod removal;
+
+pub(crate) use removal::{clear_all_leftover_groups, clear_leftover_groups};
+
 const NAME_PREFIX: &str = "diskvitals-check-";
+/// The controllers without which a run is not bounded as a whole.
+const NEEDED: [&str; 2] = ["memory", "pids"];
 /// Another process may take a name, or remove a group that is not locked yet.
 const MAX_NAMES: usize = 8;
-/// Killed processes leave their groups within this time, all together, or are blocked in the kernel.
-const REMOVE_TIMEOUT: Duration = Duration::from_secs(1);
-const REMOVE_POLL_MILLIS: u16 = 2;
 /// The share of a low-priority run: a tenth of a service's (cpu.weight 100, cpu.shares 1024), as much
 /// as some seven threads of the lowest priority have.
 const LOW_CPU_WEIGHT: u64 = 10;
@@ -43,18 +51,25 @@ pub(super) struct RunBounds {
     pub devices: Vec<DevNo>,
 }
 
-/// It is removed, with all processes in it, when it is dropped.
+/// For one run. It is removed, with all processes in it, when it is dropped.
 #[derive(Debug)]
-pub(super) struct RunGroup {
+pub(crate) struct RunGroup {
     dirs: Vec<GroupDir>,
     bounds: RunBounds,
+    unbounded: Unbounded,
+}
+
+/// Why no group bounds the memory of all processes of a run, or their number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Unbounded {
+    pub memory: Option<String>,
+    pub tasks: Option<String>,
 }
 
 #[derive(Debug)]
 struct GroupDir {
     path: PathBuf,
-    /// It bounds memory or processes.
-    is_needed: bool,
+    controllers: Vec<String>,
     _lock: Flock<File>,
 }
 
@@ -75,53 +90,81 @@ pub(super) enum GroupError {
 /// A directory in which a group can be made, and the controllers that its groups have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parent {
+    /// Its root.
+    hierarchy: PathBuf,
     path: PathBuf,
     is_v2: bool,
     controllers: Vec<String>,
 }
 
+impl Unbounded {
+    fn note(&mut self, controller: &str, why: &GroupError) {
+        let reason = match controller {
+            "memory" => &mut self.memory,
+            "pids" => &mut self.tasks,
+            // What else is bounded is so by priority and by the supervisor as well.
+            _ => return,
+        };
+        reason.get_or_insert_with(|| with_causes(why));
+    }
+}
+
 impl RunGroup {
-    pub(super) fn create(root: &HostRoot, bounds: RunBounds) -> Result<RunGroup, GroupError> {
-        RunGroup::create_in(&parents(root)?, bounds, root)
+    /// Bounds what can be bounded here. Takes no longer than writing some files.
+    pub(crate) fn create(root: &HostRoot, plan: &JailSpec) -> RunGroup {
+        RunGroup::create_in(parents(root), plan.bounds(), root)
     }
 
     fn create_in(
-        parents: &[Parent],
+        parents: Result<Vec<Parent>, GroupError>,
         bounds: RunBounds,
         root: &HostRoot,
-    ) -> Result<RunGroup, GroupError> {
-        for needed in ["memory", "pids"] {
-            if !parents.iter().any(|parent| parent.has(needed)) {
-                return Err(GroupError::NoController(needed));
-            }
-        }
+    ) -> RunGroup {
         let mut group = RunGroup {
             dirs: Vec::new(),
             bounds,
+            unbounded: Unbounded::default(),
         };
-        for parent in parents {
-            match GroupDir::create(parent) {
-                Ok(dir) => {
-                    let set = dir.set_bounds(parent, &group.bounds, root);
-                    // Also without its bounds: to be removed.
-                    group.dirs.push(dir);
-                    set?;
-                }
-                Err(_) if !parent.is_needed() => {}
-                Err(error) => return Err(error),
+        let parents = parents.unwrap_or_else(|error| {
+            NEEDED
+                .iter()
+                .for_each(|controller| group.unbounded.note(controller, &error));
+            Vec::new()
+        });
+        for needed in NEEDED {
+            if !parents.iter().any(|parent| parent.has(needed)) {
+                group
+                    .unbounded
+                    .note(needed, &GroupError::NoController(needed));
             }
         }
-        Ok(group)
+        for parent in &parents {
+            match GroupDir::create(parent) {
+                Ok(dir) => {
+                    dir.set_bounds(parent.is_v2, &group.bounds, root, &mut group.unbounded);
+                    // Also without its bounds: to be removed.
+                    group.dirs.push(dir);
+                }
+                Err(error) => parent
+                    .controllers
+                    .iter()
+                    .for_each(|controller| group.unbounded.note(controller, &error)),
+            }
+        }
+        group
     }
 
-    /// After an error, some bounds may hold nevertheless.
-    pub(super) fn add(&self, pid: Pid) -> Result<(), GroupError> {
-        self.dirs.iter().try_for_each(|dir| {
-            match write(&dir.path.join("cgroup.procs"), &pid.to_string()) {
-                Err(error) if dir.is_needed => Err(error),
-                _ => Ok(()),
+    /// Out: what is not bounded.
+    pub(super) fn add(&self, pid: Pid) -> Unbounded {
+        let mut unbounded = self.unbounded.clone();
+        for dir in &self.dirs {
+            if let Err(error) = write(&dir.path.join("cgroup.procs"), &pid.to_string()) {
+                dir.controllers
+                    .iter()
+                    .for_each(|controller| unbounded.note(controller, &error));
             }
-        })
+        }
+        unbounded
     }
 
     /// The processes in the group that this process can see.
@@ -169,45 +212,28 @@ impl Drop for RunGroup {
     }
 }
 
-/// Before a run and at the daemon's start: removes groups that are left over, with their processes. Out:
-/// a line for the log of each that could not be removed.
-pub(crate) fn clear_leftover_groups(root: &HostRoot) -> Vec<String> {
-    let Ok(parents) = parents(root) else {
-        // Without control groups, nothing is left over.
-        return Vec::new();
+/// At the daemon's start: why a filesystem check has weaker bounds here, as a line for the log. None: it
+/// has not.
+pub(crate) fn weakness(root: &HostRoot) -> Option<String> {
+    let any = RunBounds {
+        memory: 64 << 20,
+        tasks: 64,
+        low_priority: false,
+        read_rate: None,
+        devices: Vec::new(),
     };
-    let deadline = Instant::now() + REMOVE_TIMEOUT;
-    let left = parents
-        .iter()
-        .flat_map(|parent| clear(&parent.path, deadline));
-    left.map(|path| {
-        format!(
-            "the control group {} of an earlier filesystem check has a process that cannot be killed",
-            path.display()
-        )
-    })
-    .collect()
-}
-
-/// Removes the groups that nobody supervises. Out: those that could not be removed.
-fn clear(parent: &Path, deadline: Instant) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
-    let ours = entries.filter(|entry| {
-        entry
-            .file_name()
-            .to_str()
-            .is_some_and(|name| name.starts_with(NAME_PREFIX))
-    });
-    ours.map(|entry| entry.path())
-        .filter(|path| match File::open(path) {
-            Ok(dir) => match Flock::lock(dir, FlockArg::LockExclusiveNonblock) {
-                Ok(_held) => !kill_and_remove(path, deadline),
-                Err(_) => false,
-            },
-            // Removed meanwhile.
-            Err(_) => false,
-        })
-        .collect()
+    let group = RunGroup::create_in(parents(root), any, root);
+    let Unbounded { memory, tasks } = group.unbounded.clone();
+    let without = |what, why: Option<String>, instead| {
+        Some(format!(
+            "no control group bounds the {what} of all processes of a filesystem check here: {instead} ({})",
+            why?
+        ))
+    };
+    let memory = without("memory", memory, "each may use `checks.memory_bytes`");
+    let tasks = without("number", tasks, "a limit of their user does (RLIMIT_NPROC)");
+    let lines: Vec<String> = memory.into_iter().chain(tasks).collect();
+    (!lines.is_empty()).then(|| lines.join("; "))
 }
 
 impl GroupDir {
@@ -229,7 +255,7 @@ impl GroupDir {
                 Some(lock) if path.join("cgroup.procs").exists() => {
                     return Ok(GroupDir {
                         path,
-                        is_needed: parent.is_needed(),
+                        controllers: parent.controllers.clone(),
                         _lock: lock,
                     });
                 }
@@ -240,40 +266,53 @@ impl GroupDir {
         Err(GroupError::NoName)
     }
 
+    fn has(&self, controller: &str) -> bool {
+        self.controllers.iter().any(|name| name == controller)
+    }
+
     fn set_bounds(
         &self,
-        parent: &Parent,
+        is_v2: bool,
         bounds: &RunBounds,
         root: &HostRoot,
-    ) -> Result<(), GroupError> {
+        unbounded: &mut Unbounded,
+    ) {
         let set = |file: &str, value: String| write(&self.path.join(file), &value);
-        let memory = bounds.memory.to_string();
-        if parent.has("memory") && parent.is_v2 {
-            set("memory.max", memory)?;
+        let memory = || {
+            let most = bounds.memory.to_string();
+            if !is_v2 {
+                set("memory.limit_in_bytes", most.clone())?;
+                return set("memory.memsw.limit_in_bytes", most).or_else(if_absent);
+            }
+            set("memory.max", most)?;
             set("memory.oom.group", "1".to_owned()).or_else(if_absent)?;
             // It counts swap alone.
-            set("memory.swap.max", "0".to_owned()).or_else(if_absent)?;
-        } else if parent.has("memory") {
-            set("memory.limit_in_bytes", memory.clone())?;
-            set("memory.memsw.limit_in_bytes", memory).or_else(if_absent)?;
+            set("memory.swap.max", "0".to_owned()).or_else(if_absent)
+        };
+        if self.has("memory")
+            && let Err(error) = memory()
+        {
+            unbounded.note("memory", &error);
         }
-        if parent.has("pids") {
-            set("pids.max", bounds.tasks.to_string())?;
+        if self.has("pids")
+            && let Err(error) = set("pids.max", bounds.tasks.to_string())
+        {
+            unbounded.note("pids", &error);
         }
-        if parent.has("cpu") && bounds.low_priority {
-            match parent.is_v2 {
+        if self.has("cpu") && bounds.low_priority {
+            match is_v2 {
                 true => set("cpu.weight", LOW_CPU_WEIGHT.to_string()),
                 false => set("cpu.shares", LOW_CPU_SHARES.to_string()),
             }
             // Its lowest priority as a process holds without it.
             .ok();
         }
-        if let Some(rate) = bounds.read_rate.filter(|_| parent.has("io")) {
+        if let Some(rate) = bounds.read_rate.filter(|_| self.has("io")) {
             // The supervisor holds the checker at this rate, and knows how long. The kernel holds back
             // only what escapes that.
             let most = rate.saturating_mul(2);
             for dev in bounds.devices.iter().map(|dev| whole_disk(root, *dev)) {
-                match parent.is_v2 {
+                match is_v2 {
                     true => set("io.max", format!("{dev} rbps={most}")),
                     false => set("blkio.throttle.read_bps_device", format!("{dev} {most}")),
                 }
@@ -282,18 +321,12 @@ impl GroupDir {
                 .ok();
             }
         }
-        Ok(())
     }
 }
 
 impl Parent {
     fn has(&self, controller: &str) -> bool {
         self.controllers.iter().any(|name| name == controller)
-    }
-
-    /// Without a group here, a run may start threads only.
-    fn is_needed(&self) -> bool {
-        self.has("memory") || self.has("pids")
     }
 }
 
@@ -305,18 +338,20 @@ fn if_absent(error: GroupError) -> Result<(), GroupError> {
     }
 }
 
-/// The directories that hold this process's own groups, where PID 1 has mounted them. In a hardened
-/// unit and in a pod, our own mount of them is read-only.
+/// The directories that hold this process's own groups.
 fn parents(root: &HostRoot) -> Result<Vec<Parent>, GroupError> {
     enter_host_cgroup_namespace();
-    let read = |path: PathBuf| {
-        std::fs::read_to_string(&path).map_err(|error| GroupError::Read(path, error))
-    };
+    let read = |path: PathBuf| std::fs::read(&path).map_err(|error| GroupError::Read(path, error));
     let own = read("/proc/self/cgroup".into())?;
-    let table = root.at("/proc/1/mountinfo");
-    let mounts = std::fs::read(&table).map_err(|error| GroupError::Read(table, error))?;
+    // As PID 1 has mounted them: in a hardened unit and in a pod, our own mount is read-only. Where a
+    // security module hides PID 1's, ours have to do.
     let host = root.at("/proc/1/root");
-    Ok(own
+    let (host, table) = match std::fs::metadata(host.join(".")) {
+        Ok(_) => (host, root.at("/proc/1/mountinfo")),
+        Err(_) => ("/".into(), "/proc/self/mountinfo".into()),
+    };
+    let mounts = read(table)?;
+    Ok(String::from_utf8_lossy(&own)
         .lines()
         .filter_map(|line| parent_of(line, &mounts, &host))
         .collect())
@@ -339,9 +374,8 @@ fn parent_of(line: &str, mounts: &[u8], host: &Path) -> Option<Parent> {
         return None;
     }
     let at = mount_point(mounts, hierarchy)?;
-    let path = host
-        .join(at.as_path().strip_prefix("/").ok()?)
-        .join(above.strip_prefix("/").ok()?);
+    let root = host.join(at.as_path().strip_prefix("/").ok()?);
+    let path = root.join(above.strip_prefix("/").ok()?);
     let enabled = if is_v2 {
         std::fs::read_to_string(path.join("cgroup.subtree_control")).ok()?
     } else {
@@ -353,6 +387,7 @@ fn parent_of(line: &str, mounts: &[u8], host: &Path) -> Option<Parent> {
         .map(str::to_owned)
         .collect();
     (!controllers.is_empty()).then_some(Parent {
+        hierarchy: root,
         path,
         is_v2,
         controllers,
@@ -389,6 +424,7 @@ fn write(path: &Path, value: &str) -> Result<(), GroupError> {
     written.map_err(|error| GroupError::Write(path.to_owned(), error))
 }
 
+/// The processes in a group that this process can see.
 fn processes(group: &Path) -> Vec<Pid> {
     let text = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     // 0: in a PID namespace that this process does not see.
@@ -405,55 +441,6 @@ fn counter(text: &str, field: &str) -> u64 {
         .find(|(name, _)| *name == field)
         .and_then(|(_, value)| value.trim().parse().ok())
         .unwrap_or_default()
-}
-
-/// Whether the group is gone, with those in it. Each is killed at least once.
-fn kill_and_remove(group: &Path, deadline: Instant) -> bool {
-    loop {
-        let is_last = Instant::now() >= deadline;
-        if remove_tree(group) {
-            return true;
-        }
-        // Again and again: a process may have forked meanwhile.
-        kill_tree(group);
-        // Only sleeps.
-        nix::poll::poll(&mut [], REMOVE_POLL_MILLIS).ok();
-        if is_last {
-            return remove_tree(group);
-        }
-    }
-}
-
-fn remove_tree(group: &Path) -> bool {
-    for below in groups_in(group) {
-        remove_tree(&below);
-    }
-    match std::fs::remove_dir(group) {
-        Ok(()) => true,
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    }
-}
-
-/// What could not be killed shows in that the group stays.
-fn kill_tree(group: &Path) {
-    // Kills all at once, also in groups below (5.14).
-    if write(&group.join("cgroup.kill"), "1").is_ok() {
-        return;
-    }
-    for below in groups_in(group) {
-        kill_tree(&below);
-    }
-    for pid in processes(group) {
-        kill(pid, Signal::SIGKILL).ok();
-    }
-}
-
-fn groups_in(group: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path())
-        .collect()
 }
 
 #[cfg(test)]

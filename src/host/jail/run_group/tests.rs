@@ -1,3 +1,4 @@
+use super::removal::{clear, groups_in};
 use super::*;
 
 const MOUNTS: &[u8] = b"31 25 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
@@ -31,21 +32,23 @@ fn the_group_is_made_beside_our_own_where_the_controllers_are_enabled() {
     assert_eq!(
         parent("0::/system.slice/diskvitalsd.service"),
         Some(Parent {
+            hierarchy: at("unified"),
             path: at("unified/system.slice"),
             is_v2: true,
             controllers: ["cpu", "io", "memory", "pids"].map(str::to_owned).to_vec(),
         })
     );
-    let v1 = |path, controller: &str| {
+    let v1 = |hierarchy: &str, below: &str, controller: &str| {
         Some(Parent {
-            path,
+            hierarchy: at(hierarchy),
+            path: at(hierarchy).join(below),
             is_v2: false,
             controllers: vec![controller.to_owned()],
         })
     };
-    assert_eq!(parent("4:memory:/a/b:c"), v1(at("memory/a"), "memory"));
-    assert_eq!(parent("4:memory:/"), v1(at("memory"), "memory"));
-    assert_eq!(parent("5:cpu,cpuacct:/x"), v1(at("cpu,cpuacct"), "cpu"));
+    assert_eq!(parent("4:memory:/a/b:c"), v1("memory", "a", "memory"));
+    assert_eq!(parent("4:memory:/"), v1("memory", "", "memory"));
+    assert_eq!(parent("5:cpu,cpuacct:/x"), v1("cpu,cpuacct", "", "cpu"));
     for none in [
         "0::/../../x",
         "0::/user.slice/x.scope",
@@ -59,26 +62,40 @@ fn the_group_is_made_beside_our_own_where_the_controllers_are_enabled() {
 }
 
 #[test]
-fn without_a_bound_for_memory_or_processes_there_is_no_group() {
-    let parent = |names: &[&str]| Parent {
-        path: "/nonexistent".into(),
-        is_v2: true,
+fn what_no_group_can_bound_is_named_and_the_rest_is_bounded() {
+    let parent = |path: &Path, names: &[&str]| Parent {
+        hierarchy: path.to_owned(),
+        path: path.to_owned(),
+        is_v2: false,
         controllers: names.iter().map(|name| (*name).to_owned()).collect(),
     };
+    let none = Path::new("/nonexistent");
     let root = HostRoot::new("/");
-    let create = |parents: &[Parent]| {
-        RunGroup::create_in(parents, bounds(), &root)
-            .unwrap_err()
-            .to_string()
+    let unbounded = |parents: &[Parent]| {
+        let group = RunGroup::create_in(Ok(parents.to_vec()), bounds(), &root);
+        let Unbounded { memory, tasks } = group.unbounded.clone();
+        [memory, tasks].map(Option::unwrap_or_default)
     };
-    assert_eq!(create(&[]), "no control group can bound memory here");
     assert_eq!(
-        create(&[parent(&["memory", "cpu", "io"])]),
-        "no control group can bound pids here"
+        unbounded(&[]),
+        [
+            "no control group can bound memory here",
+            "no control group can bound pids here"
+        ]
     );
+    let [memory, tasks] = unbounded(&[parent(none, &["memory", "cpu"]), parent(none, &["io"])]);
     assert!(
-        create(&[parent(&["memory", "pids"])]).starts_with("making /nonexistent/diskvitals-check-")
+        memory.starts_with("making /nonexistent/diskvitals-check-"),
+        "{memory}"
     );
+    assert_eq!(tasks, "no control group can bound pids here");
+    let unreadable = GroupError::Read("/x".into(), io::ErrorKind::PermissionDenied.into());
+    let group = RunGroup::create_in(Err(unreadable), bounds(), &root);
+    assert_eq!(
+        group.unbounded.memory.as_deref(),
+        Some("reading /x: permission denied")
+    );
+    assert_eq!(group.unbounded.memory, group.unbounded.tasks);
 }
 
 /// The files of a group that the kernel makes in its directory.
@@ -94,7 +111,7 @@ fn each_version_gets_its_own_files_for_the_same_bounds() {
     let lock = Flock::lock(File::open(dir.path()).unwrap(), FlockArg::LockShared).unwrap();
     let group = GroupDir {
         path: dir.path().to_owned(),
-        is_needed: true,
+        controllers: ["memory", "pids", "cpu", "io"].map(str::to_owned).to_vec(),
         _lock: lock,
     };
     let sysfs = tempfile::tempdir().unwrap();
@@ -109,22 +126,27 @@ fn each_version_gets_its_own_files_for_the_same_bounds() {
     )
     .unwrap();
     let root = HostRoot::new(sysfs.path());
-    let parent = |is_v2| Parent {
-        path: "/".into(),
-        is_v2,
-        controllers: ["memory", "pids", "cpu", "io"].map(str::to_owned).to_vec(),
+    let set_bounds = |is_v2| {
+        let mut unbounded = Unbounded::default();
+        group.set_bounds(is_v2, &bounds(), &root, &mut unbounded);
+        unbounded
     };
+    let all = Unbounded::default();
+    // Each alone: without one's files, the other holds.
+    group_files(dir.path(), &["pids.max"]);
+    let Unbounded { memory, tasks } = set_bounds(true);
+    assert!(memory.is_some_and(|why| why.contains("/memory.max")) && tasks.is_none());
     // Without swap accounting, memory.memsw.limit_in_bytes and memory.swap.max are missing.
     group_files(
         dir.path(),
         &["memory.max", "memory.oom.group", "pids.max", "io.max"],
     );
     // Without cpu.weight, the rest holds nevertheless.
-    group.set_bounds(&parent(true), &bounds(), &root).unwrap();
+    assert_eq!(set_bounds(true), all);
     let swap = "memory.swap.max";
     assert!(!dir.path().join(swap).exists());
     group_files(dir.path(), &["cpu.weight", swap]);
-    group.set_bounds(&parent(true), &bounds(), &root).unwrap();
+    assert_eq!(set_bounds(true), all);
     group_files(
         dir.path(),
         &[
@@ -133,7 +155,7 @@ fn each_version_gets_its_own_files_for_the_same_bounds() {
             "blkio.throttle.read_bps_device",
         ],
     );
-    group.set_bounds(&parent(false), &bounds(), &root).unwrap();
+    assert_eq!(set_bounds(false), all);
     let read = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap();
     assert_eq!(read("memory.max"), "1073741824");
     assert_eq!(read("memory.limit_in_bytes"), "1073741824");
@@ -149,6 +171,7 @@ fn each_version_gets_its_own_files_for_the_same_bounds() {
     let group = RunGroup {
         dirs: vec![group],
         bounds: bounds(),
+        unbounded: Unbounded::default(),
     };
     assert_eq!(group.exceeded(), None);
     std::fs::write(dir.path().join("pids.events"), "max 0\n").unwrap();
@@ -181,25 +204,29 @@ fn a_group_that_is_locked_is_not_cleared() {
         std::fs::create_dir(&path).unwrap();
         path
     };
-    let (left, used, other) = (
+    let other = make("system.slice");
+    let (left, below, used) = (
         make("diskvitals-check-1-0"),
+        make("system.slice/diskvitals-check-1-0"),
         make("diskvitals-check-2-0"),
-        make("system.slice"),
     );
     let _held = Flock::lock(File::open(&used).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
     std::fs::create_dir_all(left.join("made/by the run")).unwrap();
     // Also when the time is over.
-    assert_eq!(clear(parent.path(), Instant::now()), Vec::<PathBuf>::new());
     assert_eq!(
-        [left, used, other].map(|path| path.exists()),
-        [false, true, true]
+        clear(parent.path(), 1, Instant::now()),
+        Vec::<PathBuf>::new()
+    );
+    assert_eq!(
+        [left, below, used, other].map(|path| path.exists()),
+        [false, false, true, true]
     );
 }
 
 #[test]
-fn only_a_group_that_bounds_memory_or_processes_must_take_the_process() {
+fn a_group_that_does_not_take_the_process_bounds_nothing_of_it() {
     let parent = tempfile::tempdir().unwrap();
-    let dir = |name: &str, is_needed| {
+    let dir = |name: &str| {
         let path = parent.path().join(name);
         std::fs::create_dir(&path).unwrap();
         // What is dropped is killed by this file, not by the kernel.
@@ -207,37 +234,36 @@ fn only_a_group_that_bounds_memory_or_processes_must_take_the_process() {
         let lock = Flock::lock(File::open(&path).unwrap(), FlockArg::LockShared).unwrap();
         GroupDir {
             path,
-            is_needed,
+            controllers: vec![name.to_owned()],
             _lock: lock,
         }
     };
     let mut group = RunGroup {
-        dirs: vec![dir("cpu", false), dir("memory", true)],
+        dirs: vec![dir("cpu"), dir("memory")],
         bounds: bounds(),
+        unbounded: Unbounded::default(),
     };
     group_files(&group.dirs[1].path, &["cgroup.procs"]);
     let nobody = Pid::from_raw(0);
-    group.add(nobody).unwrap();
-    group.dirs.push(dir("pids", true));
-    assert!(
-        group
-            .add(nobody)
-            .unwrap_err()
-            .to_string()
-            .contains("/pids/cgroup.procs")
-    );
+    assert_eq!(group.add(nobody), Unbounded::default());
+    group.dirs.push(dir("pids"));
+    let Unbounded { memory, tasks } = group.add(nobody);
+    assert_eq!(memory, None);
+    assert!(tasks.unwrap().contains("/pids/cgroup.procs"));
 }
 
 #[test]
 fn what_is_no_group_of_ours_is_removed_again() {
     let dir = tempfile::tempdir().unwrap();
     let parent = Parent {
+        hierarchy: dir.path().to_owned(),
         path: dir.path().to_owned(),
         is_v2: true,
         controllers: ["memory", "pids"].map(str::to_owned).to_vec(),
     };
     // Here, a new directory has no cgroup.procs.
-    let error = RunGroup::create_in(&[parent], bounds(), &HostRoot::new("/")).unwrap_err();
-    assert!(matches!(error, GroupError::NoName), "{error}");
+    let group = RunGroup::create_in(Ok(vec![parent]), bounds(), &HostRoot::new("/"));
+    assert_eq!(group.unbounded.tasks, Some(GroupError::NoName.to_string()));
+    assert!(group.dirs.is_empty());
     assert_eq!(groups_in(dir.path()), Vec::<PathBuf>::new());
 }
