@@ -13,7 +13,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::sync::watch;
 
-use crate::checker::fixture::{ALL, fill, make, order, program, ran, script, text};
+use crate::checker::fixture::{
+    ALL, WITHOUT_CONTROL_GROUPS, fill, make, order, program, ran, script, text,
+};
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{Disk, Testbed};
 
@@ -239,21 +241,7 @@ fn program_below(wrapper: &str, args: &[&str]) -> Program {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_no_control_group_can_be_made_a_wrapper_works_and_a_fork_bomb_meets_a_limit() {
     let no_override = program_below("/usr/bin/setpriv", &["--bounding-set=-dac_override"]);
-    let hide = "umount --recursive --lazy /sys/fs/cgroup && exec \"$@\"";
-    let hidden = program_below(
-        "/usr/bin/unshare",
-        &[
-            "--mount",
-            "--pid",
-            "--fork",
-            "--mount-proc",
-            "--kill-child",
-            "/bin/sh",
-            "-c",
-            hide,
-            "sh",
-        ],
-    );
+    let hidden = program_below(WITHOUT_CONTROL_GROUPS[0], &WITHOUT_CONTROL_GROUPS[1..]);
     for (program, is_hidden) in [(no_override, false), (hidden, true)] {
         let testbed = Testbed::new();
         let disk = make(&testbed, Filesystem::Ext4);

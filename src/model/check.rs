@@ -561,3 +561,6 @@ mod base64 {
             .map_err(serde::de::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests;
