@@ -25,6 +25,7 @@ use crate::checker;
 use crate::config::{self, Config, LogLevel};
 use crate::host::memory;
 use crate::host::root::HostRoot;
+use crate::host::trusted_file;
 use crate::logging;
 use crate::manual::DAEMON;
 use crate::model::causes::with_causes;
@@ -117,6 +118,20 @@ fn check_config(options: &Options, config: &Config) -> ExitCode {
     };
     if let Err(error) = config::check_programs(options.config_file(), config, exists) {
         return fail(USAGE, &with_causes(&error));
+    }
+    for (key, program) in config::programs(config) {
+        let Some(program) = program else { continue };
+        let checked = match key {
+            "checks.tools.lvm" => trusted_file::check_program(&root.at(program)),
+            _ => trusted_file::check_program(program),
+        };
+        match checked {
+            // What is missing was reported above, or is only a default.
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return fail(USAGE, &format!("{key}: {error}"));
+            }
+            _ => {}
+        }
     }
     let smartctl = &config.smart.command;
     if config.smart.enabled && !smartctl.is_file() {

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::listen::Address;
 use crate::config::provision::{CsiConfig, PoolConfig, StaticEntry};
+use crate::host::trusted_file;
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::CheckPolicy;
@@ -415,10 +416,10 @@ pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
         .map_err(|_| std::io::Error::other("the file is not UTF-8"))
 }
 
-/// The content of a file of at most `MAX_FILE_BYTES`.
+/// The content of a file of at most `MAX_FILE_BYTES` that nobody else may change.
 pub(crate) fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    std::fs::File::open(path)?
+    trusted_file::open(path)?
         .take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut content)?;
     if content.len() as u64 > MAX_FILE_BYTES {
@@ -454,6 +455,19 @@ fn invalid(path: &Path, text: &str, error: InvalidValue) -> ConfigError {
     }
 }
 
+/// The programs that the configuration names, by key.
+pub(crate) fn programs(config: &Config) -> [(&'static str, Option<&PathBuf>); 6] {
+    let tools = &config.checks.tools;
+    [
+        ("smart.command", Some(&config.smart.command)),
+        ("checks.tools.e2fsck", tools.e2fsck.as_ref()),
+        ("checks.tools.xfs_repair", tools.xfs_repair.as_ref()),
+        ("checks.tools.btrfs", tools.btrfs.as_ref()),
+        ("checks.tools.lvm", tools.lvm.as_ref()),
+        ("notify.exec", config.notify.exec.as_ref()),
+    ]
+}
+
 /// The first program that the file at `path` sets and that `exists` does not find. The daemon starts
 /// without it.
 pub(crate) fn check_programs(
@@ -472,16 +486,7 @@ pub(crate) fn check_programs(
         }
         value.is_some()
     };
-    let tools = &config.checks.tools;
-    let programs = [
-        ("smart.command", Some(&config.smart.command)),
-        ("checks.tools.e2fsck", tools.e2fsck.as_ref()),
-        ("checks.tools.xfs_repair", tools.xfs_repair.as_ref()),
-        ("checks.tools.btrfs", tools.btrfs.as_ref()),
-        ("checks.tools.lvm", tools.lvm.as_ref()),
-        ("notify.exec", config.notify.exec.as_ref()),
-    ];
-    let missing = programs
+    let missing = programs(config)
         .into_iter()
         .filter_map(|(key, program)| Some((key, program?)))
         .find(|(key, program)| is_set(key) && !exists(key, program));

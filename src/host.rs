@@ -38,5 +38,6 @@ pub mod root;
 pub(crate) mod signals;
 mod sys;
 pub(crate) mod terminal;
+pub(crate) mod trusted_file;
 pub mod worker_pool;
 pub mod xfs;

@@ -20,6 +20,20 @@ pub fn program() -> Program {
     }
 }
 
+/// Starts a program that finds no control groups mounted, as the first process of a PID namespace.
+pub const WITHOUT_CONTROL_GROUPS: [&str; 10] = [
+    "/usr/bin/unshare",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--mount-proc",
+    "--kill-child",
+    "/bin/sh",
+    "-c",
+    "umount --recursive --lazy /sys/fs/cgroup && exec \"$@\"",
+    "sh",
+];
+
 pub fn device(disk: &Disk) -> Device {
     let dev =
         std::fs::read_to_string(format!("/sys/block/{}/dev", disk.name())).expect("its number");

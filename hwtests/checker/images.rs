@@ -9,7 +9,7 @@ use diskvitals::host::helper::Program;
 use diskvitals::model::check::{Filesystem, Mode, Termination};
 use diskvitals::model::policy::checks::CheckPolicy;
 
-use super::fixture::{ALL, digest, make, script, text};
+use super::fixture::{ALL, WITHOUT_CONTROL_GROUPS, digest, make, script, text};
 use crate::support::Testbed;
 use crate::support::tools::{bind, run};
 
@@ -182,5 +182,53 @@ fn images_are_checked_for_users_who_may_read_them_and_others_get_an_error() {
             )),
             "{text}"
         );
+    }
+}
+
+/// No control group can be made by `nobody`, or where none is mounted. The kernel has no limit on the number of
+/// root's processes: only for an image that root alone may read, the checker has no user id of its own.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the program under test")]
+fn a_wrapper_of_the_checker_works_without_a_control_group_unless_it_would_run_as_root() {
+    let testbed = Testbed::new();
+    let program = testbed.path("diskvitals");
+    bind(Path::new(env!("CARGO_BIN_EXE_diskvitals")), &program);
+    let wrapper = script(&testbed, "wrapper", "/usr/sbin/e2fsck \"$@\"\n");
+    let config = testbed.path("checks.toml");
+    let tools = format!("[checks.tools]\ne2fsck = \"{}\"\n", wrapper.display());
+    std::fs::write(&config, tools).expect("written");
+    let disk = make(&testbed, Filesystem::Ext4);
+    disk.detach();
+    let nobody = [
+        "/usr/bin/setpriv".to_owned(),
+        format!("--reuid={NOBODY_UID}"),
+        format!("--regid={NOBODY_UID}"),
+        "--clear-groups".to_owned(),
+    ];
+    let root = WITHOUT_CONTROL_GROUPS.map(str::to_owned);
+    for (before, mode, verdict, reason) in [
+        (&nobody[..], 0o644, "VERDICT_CLEAN", ""),
+        (&root, 0o644, "VERDICT_CLEAN", ""),
+        (
+            &root,
+            0o600,
+            "VERDICT_FAILED",
+            "Let other users read the image",
+        ),
+    ] {
+        std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(mode))
+            .expect("its mode");
+        let output = std::process::Command::new(&before[0])
+            .args(&before[1..])
+            .arg(&program)
+            .args(["--output", "json", "check", "--config"])
+            .arg(&config)
+            .arg("--image")
+            .arg(&disk.image)
+            .output()
+            .expect("it starts");
+        let text =
+            String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
+        assert!(text.contains(verdict) && text.contains(reason), "{text}");
     }
 }

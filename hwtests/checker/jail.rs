@@ -43,13 +43,13 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
             }
             let text = text(&ran.run);
             println!(
-                "{} {}: {:?} {:?} {} KiB read, {} KiB peak, {:?}",
+                "{} {}: {:?} {:?} {} KiB read, {:?} KiB peak, {:?}",
                 filesystem.name(),
                 mode.name(),
                 ran.run.termination,
                 ran.run.duration,
                 ran.run.bytes_read / 1024,
-                ran.run.peak_memory / 1024,
+                ran.run.peak_memory.map(|bytes| bytes / 1024),
                 ran.run.result
             );
             // A log in use is reported and is not a finding.
@@ -69,8 +69,11 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
                 matches!(ran.run.termination, Termination::Exited(code) if usual.contains(&code)),
                 "{expected}"
             );
+            // The peak may be absent: a run of some milliseconds ends before it is measured.
             assert!(
-                ran.unkillable.is_none() && ran.run.output.written > 0 && ran.run.peak_memory > 0,
+                ran.unkillable.is_none()
+                    && ran.run.output.written > 0
+                    && ran.run.peak_memory != Some(0),
                 "{:?}",
                 ran.run
             );
@@ -188,6 +191,16 @@ async fn an_xfs_with_many_allocation_groups_is_read_in_its_address_space() {
     assert!(ran.run.problems.is_empty(), "{:?}", ran.run.problems);
 }
 
+/// A line of /proc/PID/status with one user id of the reserved range, four times.
+fn is_own_id(line: &str) -> bool {
+    let ids = line.strip_prefix("Uid:").map(|ids| {
+        ids.split_whitespace()
+            .filter_map(|id| id.parse::<u32>().ok())
+            .collect::<Vec<_>>()
+    });
+    ids.is_some_and(|ids| ids[0] >= 2_130_706_432 && ids == [ids[0]; 4])
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_jailed_program_cannot_write_or_regain_privileges() {
     let testbed = Testbed::new();
@@ -261,7 +274,7 @@ async fn a_jailed_program_cannot_write_or_regain_privileges() {
         }
         assert!(
             lines.contains(&"NoNewPrivs:\t1".to_owned())
-                && lines.contains(&"Uid:\t65531\t65531\t65531\t65531".to_owned()),
+                && lines.iter().any(|line| is_own_id(line)),
             "{text}"
         );
         assert!(

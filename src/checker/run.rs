@@ -1,44 +1,25 @@
-//! The life cycle of one checker process: start, read its output, throttle its reading, end it.
+//! One run of a checker: what it is, and its result. `monitor` follows the process.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod monitor;
+
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
-
 use crate::checker::command_line;
-use crate::checker::output::OutputSink;
+use crate::checker::run::monitor::RunMonitor;
 use crate::host::clock::now;
 use crate::host::helper::Program;
-use crate::host::jail::{self, JailSpec, JailedProcess, PROGRESS_FD, SchedStat};
-use crate::model::check::parse::{OutputParser, ProgressStream};
+use crate::host::jail::{self, JailSpec, JailedProcess, PROGRESS_FD, RunGroup, is_fork};
 use crate::model::check::run_result::{classify_run, says_no_error};
 use crate::model::check::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
 
-/// How often the number of bytes read is sampled, for throttling.
-const THROTTLE_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval of the memory samples: at first, since a checker may exit soon, and later.
-const EARLY_SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-const EARLY_PERIOD: Duration = Duration::from_millis(500);
-const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Burst of the throttle, as a share of one second.
-const BURST_SECONDS: f64 = 0.1;
-/// During exec, the counters of the process cannot be read.
-const MAX_UNSAMPLED: Duration = Duration::from_secs(2);
-/// A killed process exits within this time, or is blocked in the kernel.
-const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often xfs_repair prints a line about its progress, where it works on several allocation
 /// groups at a time; elsewhere never.
 const XFS_PROGRESS_SECONDS: u32 = 10;
-/// Minimum time between two reports of what it does.
-const PHASE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The parameters of one run. `run` adds arguments by which the checker reports its progress: they
 /// change nothing else, and are not shown.
@@ -79,9 +60,11 @@ pub(crate) fn not_started(mode: Mode, command: String, why: String) -> Run {
     }
 }
 
-/// Returns when the checker has ended. `stop`: readable or closed when the run must stop.
+/// Returns when the checker has ended. `group`: of this run alone; who made it removes it when no writer
+/// waits for the run. `stop`: readable or closed when the run must stop.
 pub(crate) fn run(
     order: &RunSpec,
+    group: &Arc<RunGroup>,
     stop: BorrowedFd<'_>,
     callbacks: &mut RunCallbacks<'_>,
 ) -> RunOutcome {
@@ -90,7 +73,13 @@ pub(crate) fn run(
     // Read before the start: the checker may already run while this thread waits for a processor.
     let since = Instant::now();
     let args = with_progress(order);
-    let jailed = match jail::start(&order.program, &order.plan, &order.command, &args) {
+    let jailed = match jail::start(
+        &order.program,
+        &order.plan,
+        Arc::clone(group),
+        &order.command,
+        &args,
+    ) {
         Ok(jailed) => jailed,
         Err(error) => {
             let why = format!("starting {}: {error}", order.command.display());
@@ -120,8 +109,16 @@ pub(crate) fn run(
     } else {
         None
     };
-    let refused = refusal(order.filesystem, &monitor.refused);
-    let (result, failure_reason) = match refused.or(invalid).or(monitor.throttle_error) {
+    let exceeded = monitor
+        .exceeded
+        .map(|bound| format!("{} {bound}", order.filesystem.checker().0));
+    let refused = refusal(
+        order.filesystem,
+        &monitor.refused,
+        monitor.tasks_unbounded_because.as_deref(),
+    );
+    let (result, failure_reason) = match exceeded.or(refused).or(invalid).or(monitor.throttle_error)
+    {
         Some(why) => (RunResult::Failed, why),
         None => classify_run(order.filesystem, order.mode, &parsed, &end),
     };
@@ -165,247 +162,22 @@ fn with_progress(order: &RunSpec) -> Vec<OsString> {
     }
 }
 
-struct RunMonitor {
-    reader: OutputParser,
-    sink: OutputSink,
-    since: Instant,
-    /// Start of the current throttling, and the total of the earlier ones.
-    throttled_since: Option<Instant>,
-    throttled: Duration,
-    /// The scheduler's statistics of its threads at the last sample, and the total time in which
-    /// threads were runnable but none had a processor: the effect of its low priority.
-    scheduled: BTreeMap<u32, SchedStat>,
-    cpu_wait: Duration,
-    bytes_read: u64,
-    /// Time of the last sample.
-    last_sampled: Instant,
-    peak_memory: u64,
-    jail_error: Option<String>,
-    /// Why it could not be throttled.
-    throttle_error: Option<String>,
-    /// System calls that the jail refused.
-    refused: BTreeSet<i32>,
-    progress: ProgressStream,
-    reported: Option<(Instant, RunActivity)>,
-}
-
-impl RunMonitor {
-    fn new(order: &RunSpec, since: Instant) -> RunMonitor {
-        RunMonitor {
-            reader: OutputParser::new(order.filesystem),
-            sink: OutputSink::new(),
-            since,
-            throttled_since: None,
-            throttled: Duration::ZERO,
-            scheduled: BTreeMap::new(),
-            cpu_wait: Duration::ZERO,
-            bytes_read: 0,
-            last_sampled: Instant::now(),
-            peak_memory: 0,
-            jail_error: None,
-            throttle_error: None,
-            refused: BTreeSet::new(),
-            progress: ProgressStream::default(),
-            reported: None,
-        }
-    }
-
-    /// The part of `duration`, until now, in which the checker was neither throttled nor waiting
-    /// for a processor.
-    fn active(&self, duration: Duration) -> Duration {
-        let throttled = self.throttled_since.map(|since| since.elapsed());
-        duration
-            .saturating_sub(self.throttled + throttled.unwrap_or_default())
-            .saturating_sub(self.cpu_wait)
-    }
-
-    fn run_to_end(
-        &mut self,
-        mut jailed: JailedProcess,
-        order: &RunSpec,
-        stop: BorrowedFd<'_>,
-        callbacks: &mut RunCallbacks<'_>,
-    ) -> (Termination, Option<JailedProcess>) {
-        let mut buffer = vec![0; 64 * 1024];
-        let mut readable = true;
-        loop {
-            self.sample(&jailed);
-            if order.plan.low_priority {
-                self.account_cpu_wait(jailed.sched_stats());
-            }
-            let left = order.timeout.saturating_sub(self.since.elapsed());
-            if left.is_zero() {
-                return self.kill(jailed, Termination::TimedOut, &mut buffer);
-            }
-            if let Some(rate) = order.bytes_per_second {
-                self.throttle(&jailed, rate);
-                if self.throttle_error.is_some() {
-                    return self.kill(jailed, Termination::Cancelled, &mut buffer);
-                }
-            }
-            let usual = if self.since.elapsed() < EARLY_PERIOD {
-                EARLY_SAMPLE_INTERVAL
-            } else {
-                SAMPLE_INTERVAL
-            };
-            let tick = match order.bytes_per_second {
-                // Its output has ended, so it exits soon; writers may be waiting.
-                _ if !readable => EXIT_POLL_INTERVAL,
-                Some(_) => usual.min(THROTTLE_INTERVAL),
-                None => usual,
-            };
-            // If polling fails, the checker is stopped.
-            let output = readable.then(|| jailed.output());
-            let stopped = wait(
-                output.into_iter().chain(jailed.filter()),
-                Some(stop),
-                tick.min(left),
-            )
-            .unwrap_or(true);
-            jailed.refuse_calls();
-            if stopped {
-                return self.kill(jailed, Termination::Cancelled, &mut buffer);
-            }
-            readable = readable && self.drain(&mut jailed, &mut buffer);
-            jailed.drain_progress(buffer.as_mut_slice(), |bytes| self.progress.push(bytes));
-            self.report_activity(callbacks);
-            match jailed.try_wait(|jailed| self.sample(jailed)) {
-                Ok(None) => {}
-                Ok(Some(status)) => {
-                    self.drain(&mut jailed, &mut buffer);
-                    self.jail_error = jailed.setup_error();
-                    self.refused.clone_from(jailed.refused());
-                    return (termination(status), None);
-                }
-                // It is not our child, or was already reaped: its exit status is unknown.
-                Err(_) => return self.kill(jailed, Termination::Cancelled, &mut buffer),
-            }
-        }
-    }
-
-    /// Reads all available output. Returns whether the output is still open.
-    fn drain(&mut self, jailed: &mut JailedProcess, buffer: &mut [u8]) -> bool {
-        // Limited, so that a flood of output does not block everything else.
-        for _ in 0..64 {
-            match jailed.read(buffer) {
-                Ok(None) => return true,
-                Ok(Some([])) | Err(_) => return false,
-                Ok(Some(bytes)) => self
-                    .sink
-                    .write(bytes, &mut |line| self.reader.push_line(line)),
-            }
-        }
-        true
-    }
-
-    /// Samples /proc while the process exists.
-    fn sample(&mut self, jailed: &JailedProcess) {
-        if let Some(bytes) = jailed.bytes_read() {
-            self.bytes_read = bytes.max(self.bytes_read);
-            self.last_sampled = Instant::now();
-        }
-        // Not the maximum of all samples: before exec, the process was our own binary.
-        if let Some(peak @ 1..) = jailed.peak_memory() {
-            self.peak_memory = peak;
-        }
-    }
-
-    /// Adds the time since the last sample in which the checker waited for a processor. A frozen
-    /// run has normal priority and will not wait.
-    fn account_cpu_wait(&mut self, scheduled: BTreeMap<u32, SchedStat>) {
-        // Throttled time must not count twice.
-        if self.throttled_since.is_none() {
-            self.cpu_wait += cpu_wait_between(&self.scheduled, &scheduled);
-        }
-        self.scheduled = scheduled;
-    }
-
-    /// Stops the process while it has read more than its share allows.
-    fn throttle(&mut self, jailed: &JailedProcess, rate: u64) {
-        if self.last_sampled.elapsed() > MAX_UNSAMPLED {
-            self.throttle_error = Some(
-                "what it reads cannot be seen, so it cannot be held back to spare the drive"
-                    .to_owned(),
-            );
-            return;
-        }
-        #[allow(clippy::cast_precision_loss)] // No run reads 2^53 bytes.
-        let due = Duration::from_secs_f64(
-            (self.bytes_read as f64 / rate.max(1) as f64 - BURST_SECONDS).max(0.0),
-        );
-        let ahead = due > self.since.elapsed();
-        match self.throttled_since {
-            None if ahead => {
-                jailed.signal(Signal::SIGSTOP);
-                self.throttled_since = Some(Instant::now());
-            }
-            Some(since) if !ahead => {
-                jailed.signal(Signal::SIGCONT);
-                self.throttled += since.elapsed();
-                self.throttled_since = None;
-            }
-            _ => {}
-        }
-    }
-
-    fn report_activity(&mut self, callbacks: &mut RunCallbacks<'_>) {
-        let phase = self.reader.phase().unwrap_or_default();
-        let permille = self.progress.permille().or(self.reader.permille());
-        let is_reported = |(at, last): &(Instant, RunActivity)| {
-            last.phase == phase && last.permille == permille || at.elapsed() < PHASE_INTERVAL
-        };
-        let is_begin = self.reported.is_none() && phase.is_empty() && permille.is_none();
-        if is_begin || self.reported.as_ref().is_some_and(is_reported) {
-            return;
-        }
-        let activity = RunActivity {
-            phase: phase.to_owned(),
-            permille,
-        };
-        (callbacks.on_activity)(&activity);
-        self.reported = Some((Instant::now(), activity));
-    }
-
-    fn kill(
-        &mut self,
-        mut jailed: JailedProcess,
-        why: Termination,
-        buffer: &mut [u8],
-    ) -> (Termination, Option<JailedProcess>) {
-        self.sample(&jailed);
-        jailed.signal(Signal::SIGKILL);
-        let killed = Instant::now();
-        loop {
-            self.drain(&mut jailed, buffer);
-            match jailed.try_wait(|jailed| self.sample(jailed)) {
-                Ok(Some(_)) | Err(_) => {
-                    self.drain(&mut jailed, buffer);
-                    return (why, None);
-                }
-                Ok(None) if killed.elapsed() >= KILL_TIMEOUT => {
-                    return (Termination::Stuck(jailed.waiting_in()), Some(jailed));
-                }
-                // Only sleeps.
-                Ok(None) => drop(wait([], None, Duration::from_millis(5))),
-            }
-        }
-    }
-}
-
-/// How long, between two samples, threads waited for a processor while none of them had one. A
-/// lower bound, since the overlaps are unknown.
-fn cpu_wait_between(before: &BTreeMap<u32, SchedStat>, now: &BTreeMap<u32, SchedStat>) -> Duration {
-    let since = |of: fn(&SchedStat) -> Duration| {
-        let grown = |(number, now): (&u32, &SchedStat)| {
-            of(now).saturating_sub(before.get(number).map(of).unwrap_or_default())
-        };
-        now.iter().map(grown).max().unwrap_or_default()
-    };
-    since(|thread| thread.waited).saturating_sub(since(|thread| thread.ran))
-}
-
 /// Why a run proves nothing that used system calls which the jail refuses.
-fn refusal(filesystem: Filesystem, numbers: &BTreeSet<i32>) -> Option<String> {
+fn refusal(
+    filesystem: Filesystem,
+    numbers: &BTreeSet<i32>,
+    tasks_unbounded_because: Option<&str>,
+) -> Option<String> {
+    if let Some(why) = tasks_unbounded_because
+        && numbers.iter().copied().any(is_fork)
+    {
+        return Some(format!(
+            "{} started another process, which it may not here: nothing would bound the number of its \
+             processes. It runs as root, who alone may read the image, and {why}. Let other users read \
+             the image (`chmod o+r`), or have control groups made",
+            filesystem.checker().0
+        ));
+    }
     let list: Vec<String> = numbers.iter().map(i32::to_string).collect();
     (!list.is_empty()).then(|| {
         format!(
@@ -419,56 +191,14 @@ fn refusal(filesystem: Filesystem, numbers: &BTreeSet<i32>) -> Option<String> {
     })
 }
 
-fn termination(status: ExitStatus) -> Termination {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => Termination::Exited(code),
-        (None, signal) => Termination::Signal(signal.unwrap_or_default()),
-    }
-}
-
-/// Whether `stop` requests the end of the run.
-fn wait<'a>(
-    others: impl IntoIterator<Item = BorrowedFd<'a>>,
-    stop: Option<BorrowedFd<'a>>,
-    time: Duration,
-) -> nix::Result<bool> {
-    let mut fds: Vec<PollFd<'_>> = stop
-        .into_iter()
-        .chain(others)
-        .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-        .collect();
-    let time =
-        PollTimeout::try_from(time.max(Duration::from_millis(1))).unwrap_or(PollTimeout::MAX);
-    match poll(&mut fds, time) {
-        Ok(_) | Err(Errno::EINTR) => {}
-        Err(errno) => return Err(errno),
-    }
-    Ok(stop.is_some() && fds.first().and_then(PollFd::any).unwrap_or(false))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn threads(all: &[(u32, u64, u64)]) -> BTreeMap<u32, SchedStat> {
-        let millis = Duration::from_millis;
-        all.iter()
-            .map(|(number, ran, waited)| {
-                (
-                    *number,
-                    SchedStat {
-                        ran: millis(*ran),
-                        waited: millis(*waited),
-                    },
-                )
-            })
-            .collect()
-    }
-
     #[test]
     fn a_refused_system_call_is_named() {
         let refusal =
-            |numbers: &[i32]| refusal(Filesystem::Xfs, &numbers.iter().copied().collect());
+            |numbers: &[i32]| refusal(Filesystem::Xfs, &numbers.iter().copied().collect(), None);
         assert_eq!(refusal(&[]), None);
         let reason = refusal(&[42, 41]).unwrap();
         assert!(reason.starts_with(
@@ -477,24 +207,21 @@ mod tests {
     }
 
     #[test]
-    fn cpu_wait_counts_only_while_no_thread_runs() {
-        let before = threads(&[(1, 100, 50), (2, 10, 0)]);
-        // Waited for a processor all the time; a thread that began since then has waited as well.
-        assert_eq!(
-            cpu_wait_between(&before, &threads(&[(1, 100, 70), (2, 10, 0)])),
-            Duration::from_millis(20)
+    fn a_process_that_nothing_would_bound_is_named() {
+        let clone = i32::try_from(nix::libc::SYS_clone).unwrap();
+        let refusal = refusal(
+            Filesystem::Ext4,
+            &[clone].into(),
+            Some("no control group can bound pids here"),
         );
         assert_eq!(
-            cpu_wait_between(&before, &threads(&[(1, 100, 50), (2, 10, 0), (3, 2, 18)])),
-            Duration::from_millis(16)
+            refusal.as_deref(),
+            Some(
+                "e2fsck started another process, which it may not here: nothing would bound the number of \
+                 its processes. It runs as root, who alone may read the image, and no control group can \
+                 bound pids here. Let other users read the image (`chmod o+r`), or have control groups \
+                 made"
+            )
         );
-        // One waited while another one worked.
-        assert_eq!(
-            cpu_wait_between(&before, &threads(&[(1, 120, 50), (2, 10, 20)])),
-            Duration::ZERO
-        );
-        // Waited for the device, or was stopped.
-        assert_eq!(cpu_wait_between(&before, &before), Duration::ZERO);
-        assert_eq!(cpu_wait_between(&before, &threads(&[])), Duration::ZERO);
     }
 }

@@ -17,7 +17,11 @@ use jiff::Timestamp;
 use crate::checker::{self, CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec};
 use crate::host::clock::now;
 use crate::host::helper::Program;
-use crate::host::jail::{self, IMAGE_PATH, Isolation, JailSpec};
+use crate::host::jail::{
+    self, IMAGE_PATH, IdError, Isolation, JailSpec, RunGroup, free_id, has_own_ids,
+};
+use crate::host::root::HostRoot;
+use crate::host::trusted_file;
 use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput, decide};
 use crate::model::check::{
     Check, CheckOrigin, CheckState, CheckTarget, CheckTerms, CheckVerdict, Filesystem, Mode, Run,
@@ -47,6 +51,10 @@ pub enum ImageError {
     Unknown(PathBuf),
     #[error(transparent)]
     NoTool(checker::ProgramError),
+    #[error("looking who may change the checker")]
+    Untrusted(#[source] io::Error),
+    #[error("choosing a user id for the checker")]
+    Id(#[source] IdError),
     #[error("making a pipe")]
     Pipe(#[source] nix::errno::Errno),
 }
@@ -84,7 +92,13 @@ pub fn check_image_in(
         .or(found)
         .ok_or_else(|| ImageError::Unknown(path.to_owned()))?;
     let command = checker::find_program(&policy.tools, filesystem).map_err(ImageError::NoTool)?;
+    trusted_file::check_program(&command).map_err(ImageError::Untrusted)?;
     let isolation = isolation(&absolute)?;
+    let root = HostRoot::new("/");
+    if isolation.is_some() {
+        // Of an earlier call that was killed.
+        jail::clear_leftover_groups(&root);
+    }
     let source = CheckerInput::Image(match &isolation {
         Some(_) => Path::new(IMAGE_PATH),
         None => &absolute,
@@ -102,6 +116,7 @@ pub fn check_image_in(
             low_priority: false,
             parent: nix::unistd::getpid().as_raw(),
             progress: checker::reports_on_descriptor(filesystem),
+            read_rate: None,
         },
         timeout: policy.timeout,
         bytes_per_second: None,
@@ -138,7 +153,8 @@ pub fn check_image_in(
                     on_activity: &mut *activity,
                     invalid_because: &mut || None,
                 };
-                let mut run = checker::run(&order, stop.as_fd(), &mut callbacks).run;
+                let group = Arc::new(RunGroup::create(&root, &order.plan));
+                let mut run = checker::run(&order, &group, stop.as_fd(), &mut callbacks).run;
                 run.command.clone_from(&shown);
                 runs.push(Arc::new(run));
             }
@@ -197,18 +213,24 @@ fn check(
     }
 }
 
-/// As root, the checker runs as the owner of the image, without write permission; otherwise it runs as
-/// the calling user.
+/// As root, the checker runs with an id of its own if all users may read the image, else as the
+/// image's owner, always without write permission. Otherwise it runs as the calling user.
 fn isolation(path: &Path) -> Result<Option<Isolation>, ImageError> {
     if !jail::is_possible() {
         return Ok(None);
     }
-    let owner = path
+    let metadata = path
         .metadata()
         .map_err(|error| ImageError::Open(path.to_owned(), error))?;
+    let (uid, gid) = if metadata.mode() & 0o004 == 0 || !has_own_ids() {
+        (metadata.uid(), metadata.gid())
+    } else {
+        let id = free_id(&HostRoot::new("/")).map_err(ImageError::Id)?;
+        (id, id)
+    };
     Ok(Some(Isolation {
-        uid: owner.uid(),
-        gid: owner.gid(),
+        uid,
+        gid,
         nodes: Vec::new(),
         image: Some(HostPath::from(path)),
     }))

@@ -90,7 +90,7 @@ async fn real_path(word: &str) -> Option<HostPath> {
         timeout: TIMEOUT,
         max_output: MAX_OUTPUT,
     };
-    let why = match exec::run(&run).await {
+    let why = match exec::run_own(&run).await {
         Ok(output) if output.status == 0 => return Some(HostPath::new(&output.stdout)),
         // wait(2) has the exit status in the second byte.
         Ok(output) if output.status == i32::from(EXIT_ABSENT) << 8 => return None,

@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::host::process::waiting_in;
+use crate::host::trusted_file;
 
 /// After the program has exited, its output is awaited for this long: a process that it left
 /// running may keep the pipes open for ever.
@@ -124,6 +125,19 @@ impl UnkillableChild {
 
 /// Runs a program to its end. When the future is dropped, the process group is killed.
 pub(crate) async fn run(exec: &Exec) -> Result<Output, ExecError> {
+    let checked = exec.program.clone();
+    run_if(exec, move || trusted_file::check_program(&checked)).await
+}
+
+/// The same for our own binary: it runs already, whoever may change it.
+pub(crate) async fn run_own(exec: &Exec) -> Result<Output, ExecError> {
+    run_if(exec, || Ok(())).await
+}
+
+async fn run_if(
+    exec: &Exec,
+    check: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Result<Output, ExecError> {
     let program = &exec.program;
     let deadline = Instant::now() + exec.timeout;
     let mut command = command(program, &exec.args)?;
@@ -134,7 +148,7 @@ pub(crate) async fn run(exec: &Exec) -> Result<Output, ExecError> {
     let StartedChild {
         mut child,
         mut group,
-    } = start(program, command, exec.timeout).await?;
+    } = start(program, command, check, exec.timeout).await?;
     let stdin = child.stdin.take();
     let (mut stdout, mut stderr) = (
         BoundedBuffer::new(exec.max_output),
@@ -245,6 +259,7 @@ pub(crate) fn exec(program: &Path, args: &[OsString]) -> io::Error {
 async fn start(
     program: &Path,
     command: Command,
+    check: impl FnOnce() -> io::Result<()> + Send + 'static,
     timeout: Duration,
 ) -> Result<StartedChild, ExecError> {
     let failed = |source| ExecError::Start {
@@ -252,7 +267,8 @@ async fn start(
         source,
     };
     // If the future is dropped, the child is killed when the result is dropped.
-    let mut starting = spawn_in_thread(command, StartedChild::new).map_err(failed)?;
+    let mut starting =
+        spawn_checked_in_thread(command, check, StartedChild::new).map_err(failed)?;
     match tokio::time::timeout(timeout, &mut starting).await {
         Ok(started) => started.unwrap_or_else(thread_lost).map_err(failed),
         Err(_) => Err(ExecError::Unkillable {
@@ -267,7 +283,16 @@ async fn start(
 /// (vfork(2)), which on a dead disk never ends. The thread ends when the disk responds, or with the
 /// daemon. If nothing waits for the process when it has started, it is dropped.
 pub(super) fn spawn_in_thread<T: Send + 'static>(
+    command: Command,
+    started: impl FnOnce(Child) -> T + Send + 'static,
+) -> io::Result<oneshot::Receiver<io::Result<T>>> {
+    spawn_checked_in_thread(command, || Ok(()), started)
+}
+
+/// The same, if `check`, which may hang as well, has no objection.
+fn spawn_checked_in_thread<T: Send + 'static>(
     mut command: Command,
+    check: impl FnOnce() -> io::Result<()> + Send + 'static,
     started: impl FnOnce(Child) -> T + Send + 'static,
 ) -> io::Result<oneshot::Receiver<io::Result<T>>> {
     let (tell, told) = oneshot::channel();
@@ -275,7 +300,7 @@ pub(super) fn spawn_in_thread<T: Send + 'static>(
     let run = move || {
         let _inside = runtime.enter();
         // The receiver may have been dropped.
-        let _ = tell.send(command.spawn().map(started));
+        let _ = tell.send(check().and_then(|()| command.spawn()).map(started));
     };
     // Detached: the thread ends by itself.
     std::thread::Builder::new()
@@ -347,7 +372,9 @@ pub(crate) async fn spawn_streaming(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    let StartedChild { mut child, group } = start(program, command, START_TIMEOUT).await?;
+    let checked = program.to_owned();
+    let check = move || trusted_file::check_program(&checked);
+    let StartedChild { mut child, group } = start(program, command, check, START_TIMEOUT).await?;
     let output = child
         .stdout
         .take()

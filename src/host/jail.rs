@@ -2,16 +2,21 @@
 //!
 //! In: a program, and the devices (or the one file) that it may read. Out: its process, and its
 //! output as a stream. This file is the caller's side; `child` is the code that our own binary runs
-//! before it becomes the program; `syscall_filter` lists the system calls that the program may use.
+//! before it becomes the program; `syscall_filter` lists the system calls that the program may use,
+//! `run_group` bounds its processes, `free_id` finds its user id.
 //! Does not depend on filesystems.
 //!
 //! As root: a separate mount namespace, all of it read-only, whose /dev has only the devices to be
 //! read, at mode 0440; a network namespace without interfaces; another user without groups and
-//! capabilities. Always: no_new_privs; Landlock, where the kernel has it; no file can grow
-//! (RLIMIT_FSIZE), where the program allows that; a seccomp filter. Without root and without both
-//! Landlock and RLIMIT_FSIZE, the program is not started.
+//! capabilities, with an id that nothing else has; without Landlock, no /proc. Where possible, a control
+//! group bounds all its processes together; always, the number of its user's processes has a limit.
+//! Always: no_new_privs; Landlock, where the kernel has it; no file can grow (RLIMIT_FSIZE), where the
+//! program allows that; a seccomp filter. Without root and without both Landlock and RLIMIT_FSIZE, the
+//! program is not started.
 
 mod child;
+mod free_id;
+mod run_group;
 mod syscall_filter;
 #[cfg(test)]
 mod tests;
@@ -25,6 +30,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -36,16 +42,18 @@ use nix::unistd::{Pid, pipe2};
 use serde::{Deserialize, Serialize};
 
 use crate::host::helper::Program;
+use crate::host::jail::run_group::{RunBounds, Unbounded};
 use crate::host::process::waiting_in;
 use crate::host::sys;
 use crate::model::dev::DevNo;
 use crate::model::path::HostPath;
 
 pub use child::{enter, private_dev};
+pub use free_id::IdError;
+pub(crate) use free_id::{free_id, has_own_ids};
+pub(crate) use run_group::{RunGroup, clear_all_leftover_groups, clear_leftover_groups, weakness};
+pub(crate) use syscall_filter::is_fork;
 
-/// A user id that no person and no service has (systemd leaves 65520 to 65535 unused; 65534 is
-/// `nobody`, 65535 the invalid 16-bit id).
-pub(crate) const JAIL_UID: u32 = 65531;
 /// The descriptor on which the program reports its progress: below the jail's limit of descriptors,
 /// and far above those that programs open.
 pub(crate) const PROGRESS_FD: i32 = 200;
@@ -54,6 +62,14 @@ pub(crate) const PROGRESS_FD: i32 = 200;
 const PROGRESS_PIPE_BYTES: i32 = 1 << 20;
 /// The path of the one file inside the jail.
 pub(crate) const IMAGE_PATH: &str = "/dev/image";
+
+/// The stacks of the program's threads count as address space (8 MiB each by default).
+const STACK_SIZE: u64 = 2 << 20;
+/// Beside the threads of the checker: a shell script around it, and what that starts.
+const OTHER_TASKS: u64 = 64;
+/// The byte that lets the program start: a control group bounds the number of its processes, or none does.
+const IN_GROUP: u8 = 0;
+const NO_GROUP: u8 = 1;
 
 /// A block device node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +94,29 @@ pub(crate) struct JailSpec {
     pub parent: i32,
     /// The program has a pipe as `PROGRESS_FD`, to which it can write.
     pub progress: bool,
+    /// Bytes per second; the caller throttles the program.
+    pub read_rate: Option<u64>,
+}
+
+impl JailSpec {
+    /// How many processes and threads it may have. The address space of one process has no room for
+    /// the stacks of more.
+    fn tasks(&self) -> u64 {
+        self.memory / STACK_SIZE + OTHER_TASKS
+    }
+
+    /// What all its processes may use together: the address space of one, with what the kernel needs
+    /// for it (page tables, stacks, buffers). A single process reaches its address space first.
+    fn bounds(&self) -> RunBounds {
+        let nodes = self.isolation.iter().flat_map(|cell| &cell.nodes);
+        RunBounds {
+            memory: self.memory + self.memory / 8 + (64 << 20),
+            tasks: self.tasks(),
+            low_priority: self.low_priority,
+            read_rate: self.read_rate,
+            devices: nodes.map(|node| node.dev).collect(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +127,13 @@ pub(crate) struct Isolation {
     pub nodes: Vec<DeviceNode>,
     /// Visible as `IMAGE_PATH`.
     pub image: Option<HostPath>,
+}
+
+impl Isolation {
+    /// Whether its user id is one of a run, and of nothing else.
+    fn is_own_id(&self) -> bool {
+        free_id::RESERVED.contains(&self.uid)
+    }
 }
 
 /// Whether isolation is possible here: namespaces and another user need capabilities that only root
@@ -123,6 +169,11 @@ pub(crate) struct JailedProcess {
     refused: BTreeSet<i32>,
     /// Carries what it writes to `PROGRESS_FD`.
     progress: Option<File>,
+    /// Bounds all its processes.
+    bounds: Arc<RunGroup>,
+    unbounded: Unbounded,
+    /// The name of our own binary as a process, which the program's replaces.
+    own_name: Option<String>,
 }
 
 /// The listener for calls that the filter refuses.
@@ -135,11 +186,13 @@ enum Listener {
     Absent,
 }
 
-/// `program` is our own binary, with the arguments that lead to `child::enter`.
+/// `program` is our own binary, with the arguments that lead to `child::enter`. `bounds`: of this run
+/// alone.
 #[allow(clippy::disallowed_methods)] // Absolute path, no shell, a fixed environment.
 pub(crate) fn start(
     program: &Program,
     plan: &JailSpec,
+    bounds: Arc<RunGroup>,
     command: &Path,
     args: &[OsString],
 ) -> io::Result<JailedProcess> {
@@ -149,10 +202,7 @@ pub(crate) fn start(
     // Both are polled, and reads must not block.
     nix::fcntl::fcntl(&output, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     setup.set_nonblocking(true)?;
-    let progress = plan
-        .progress
-        .then(|| send_progress_pipe(&setup))
-        .transpose()?;
+    let progress = plan.progress.then(progress_pipe).transpose()?;
     let child = Command::new(&program.program)
         .args(&program.args)
         .arg(serde_json::to_string(plan)?)
@@ -166,6 +216,20 @@ pub(crate) fn start(
         .stderr(Stdio::from(errors_end))
         .spawn()?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(|_| io::ErrorKind::InvalidData)?);
+    let (progress, progress_end) = progress.unzip();
+    let unbounded = bounds.add(group);
+    let permission = match unbounded.tasks {
+        None => IN_GROUP,
+        Some(_) => NO_GROUP,
+    };
+    let own_name = text_field(group, "status", "Name:");
+    // It waits for this. An error: it has exited, which is noticed later.
+    sys::send_byte(
+        setup.as_fd(),
+        permission,
+        progress_end.as_ref().map(AsFd::as_fd),
+    )
+    .ok();
     Ok(JailedProcess {
         child,
         group,
@@ -175,11 +239,14 @@ pub(crate) fn start(
         listener: Listener::Expected,
         refused: BTreeSet::new(),
         progress,
+        bounds,
+        unbounded,
+        own_name,
     })
 }
 
-/// Makes the pipe for progress. Its writing end waits in the socket for the process in the jail.
-fn send_progress_pipe(setup: &UnixStream) -> io::Result<File> {
+/// Makes the pipe for progress. Its writing end is for the process in the jail.
+fn progress_pipe() -> io::Result<(File, OwnedFd)> {
     let (reading, writing) = pipe2(OFlag::O_CLOEXEC)?;
     nix::fcntl::fcntl(&reading, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     // Refused beyond a user's share of memory for pipes (pipe(7)): the usual size then has to do.
@@ -188,8 +255,7 @@ fn send_progress_pipe(setup: &UnixStream) -> io::Result<File> {
         nix::fcntl::FcntlArg::F_SETPIPE_SZ(PROGRESS_PIPE_BYTES),
     )
     .ok();
-    sys::send_byte(setup.as_fd(), writing.as_fd())?;
-    Ok(File::from(reading))
+    Ok((File::from(reading), writing))
 }
 
 /// The scheduler's statistics of a thread.
@@ -341,15 +407,38 @@ impl JailedProcess {
         self.child.wait().map(Some)
     }
 
-    /// Bytes that it caused to be read from devices (read_bytes of proc_pid_io(5)).
-    pub(crate) fn bytes_read(&self) -> Option<u64> {
-        self.field("io", "read_bytes:")
+    /// Which bound of all its processes it has reached; continues a sentence that begins with the
+    /// checker's name.
+    pub(crate) fn exceeded_bound(&self) -> Option<String> {
+        self.bounds.exceeded()
     }
 
-    /// The peak of its resident set, in bytes (VmHWM of proc_pid_status(5)).
+    /// Why no control group bounds the number of its processes.
+    pub(crate) fn tasks_unbounded_because(&self) -> Option<&str> {
+        self.unbounded.tasks.as_deref()
+    }
+
+    /// Bytes that it and its present children caused to be read from devices (read_bytes of
+    /// proc_pid_io(5)).
+    pub(crate) fn bytes_read(&self) -> Option<u64> {
+        let read = |pid| field(pid, "io", "read_bytes:");
+        let of_others: u64 = self
+            .bounds
+            .processes()
+            .into_iter()
+            .filter(|pid| *pid != self.group)
+            .filter_map(read)
+            .sum();
+        Some(read(self.group)?.saturating_add(of_others))
+    }
+
+    /// The peak of its resident set, in bytes (VmHWM of proc_pid_status(5)). None: it is still our own
+    /// binary, or has ended.
     pub(crate) fn peak_memory(&self) -> Option<u64> {
-        self.field("status", "VmHWM:")
-            .map(|kib| kib.saturating_mul(1024))
+        // The name first: it changes after the memory.
+        let is_own = text_field(self.group, "status", "Name:")? == self.own_name.as_deref()?;
+        let kib = field(self.group, "status", "VmHWM:")?;
+        (kib > 0 && !is_own).then(|| kib.saturating_mul(1024))
     }
 
     pub(crate) fn waiting_in(&self) -> Option<String> {
@@ -386,14 +475,18 @@ impl JailedProcess {
             })
             .collect()
     }
+}
 
-    fn field(&self, file: &str, name: &str) -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/{file}", self.group)).ok()?;
-        text.lines()
-            .find_map(|line| line.strip_prefix(name))?
-            .split_whitespace()
-            .next()?
-            .parse()
-            .ok()
-    }
+/// A number in a file of /proc/PID.
+fn field(pid: Pid, file: &str, name: &str) -> Option<u64> {
+    let text = text_field(pid, file, name)?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn text_field(pid: Pid, file: &str, name: &str) -> Option<String> {
+    // The name of a process is bytes.
+    let content = std::fs::read(format!("/proc/{pid}/{file}")).ok()?;
+    String::from_utf8_lossy(&content)
+        .lines()
+        .find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
 }

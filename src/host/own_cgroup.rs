@@ -124,7 +124,7 @@ pub(crate) fn enter_own_cgroup() -> Result<(), CgroupError> {
 /// group does not. Must be called in the host's mount namespace.
 pub(crate) fn create_own_cgroup() -> Result<(), CgroupError> {
     let mounts = read_mountinfo()?;
-    for hierarchy in [CgroupHierarchy::Unified, CgroupHierarchy::Memory] {
+    for hierarchy in [CgroupHierarchy::Unified, MEMORY] {
         if let Some(at) = mount_point(&mounts, hierarchy) {
             create_in_hierarchy(&at)?;
         }
@@ -133,23 +133,25 @@ pub(crate) fn create_own_cgroup() -> Result<(), CgroupError> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CgroupHierarchy {
+pub(super) enum CgroupHierarchy<'a> {
     Unified,
-    /// cgroup-v1/memory.rst
-    Memory,
+    /// Of version 1, with this controller.
+    V1(&'a str),
 }
 
-impl CgroupHierarchy {
+const MEMORY: CgroupHierarchy<'static> = CgroupHierarchy::V1("memory");
+
+impl CgroupHierarchy<'_> {
     fn name(self) -> &'static str {
         match self {
             CgroupHierarchy::Unified => "unified cgroup hierarchy",
-            CgroupHierarchy::Memory => "memory hierarchy of cgroups v1",
+            CgroupHierarchy::V1(_) => "memory hierarchy of cgroups v1",
         }
     }
 }
 
 /// `0::/system.slice/x.service`, `4:memory:/x` (cgroups(7)); None for other hierarchies.
-fn parse_cgroup_line(line: &str) -> Option<(CgroupHierarchy, &str)> {
+fn parse_cgroup_line(line: &str) -> Option<(CgroupHierarchy<'static>, &str)> {
     let mut fields = line.splitn(3, ':');
     let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
     if id == "0" && controllers.is_empty() {
@@ -158,22 +160,22 @@ fn parse_cgroup_line(line: &str) -> Option<(CgroupHierarchy, &str)> {
     controllers
         .split(',')
         .any(|controller| controller == "memory")
-        .then_some((CgroupHierarchy::Memory, path))
+        .then_some((MEMORY, path))
 }
 
 /// The mount in mountinfo that shows the whole hierarchy.
-fn mount_point(mounts: &[u8], hierarchy: CgroupHierarchy) -> Option<HostPath> {
+pub(super) fn mount_point(mounts: &[u8], hierarchy: CgroupHierarchy<'_>) -> Option<HostPath> {
     mounts.split(|byte| *byte == b'\n').find_map(|line| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let after = fields.iter().position(|field| *field == b"-")?;
         let (fs_type, options) = (*fields.get(after + 1)?, *fields.last()?);
         let fits = match hierarchy {
             CgroupHierarchy::Unified => fs_type == b"cgroup2",
-            CgroupHierarchy::Memory => {
+            CgroupHierarchy::V1(controller) => {
                 fs_type == b"cgroup"
                     && options
                         .split(|byte| *byte == b',')
-                        .any(|option| option == b"memory")
+                        .any(|option| option == controller.as_bytes())
             }
         };
         (fits && *fields.get(3)? == b"/")
@@ -212,7 +214,7 @@ fn namespace_id(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// Where permitted; the check of paths afterwards shows whether it was necessary.
-fn enter_host_cgroup_namespace() {
+pub(super) fn enter_host_cgroup_namespace() {
     let id = |path| namespace_id(Path::new(path));
     if id("/proc/1/ns/cgroup") != id("/proc/self/ns/cgroup")
         && let Ok(namespace) = std::fs::File::open("/proc/1/ns/cgroup")
@@ -235,10 +237,7 @@ mod tests {
                 "/system.slice/diskvitalsd.service"
             ))
         );
-        assert_eq!(
-            parse_cgroup_line("4:memory:/a:b"),
-            Some((CgroupHierarchy::Memory, "/a:b"))
-        );
+        assert_eq!(parse_cgroup_line("4:memory:/a:b"), Some((MEMORY, "/a:b")));
         assert_eq!(parse_cgroup_line("9:name=systemd:/x"), None);
         assert_eq!(parse_cgroup_line("6:freezer:/x"), None);
     }
@@ -269,7 +268,7 @@ mod tests {
             Some("/sys/fs/cgroup/uni fied".into())
         );
         assert_eq!(
-            mount_point(mounts, CgroupHierarchy::Memory),
+            mount_point(mounts, MEMORY),
             Some("/sys/fs/cgroup/memory".into())
         );
         assert_eq!(

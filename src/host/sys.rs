@@ -483,11 +483,24 @@ pub(crate) fn move_mount(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::R
     .map(drop)
 }
 
+/// The version of the kernel's Landlock; an error if it has none, or may not use it.
+pub(crate) fn landlock_version() -> io::Result<i64> {
+    const VERSION: u32 = 1;
+    // SAFETY: the query for the version reads no memory.
+    checked(unsafe {
+        nix::libc::syscall(
+            nix::libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u64>(),
+            0_usize,
+            VERSION,
+        )
+    })
+}
+
 /// Landlock (landlock(7), since 5.13): this thread and its children may change or create no file,
 /// except `writable`. Where the kernel has it, they may not use TCP (6.7), nor reach abstract
 /// sockets or send signals to processes outside (6.12). Needs no_new_privs.
 pub(crate) fn restrict_by_landlock(writable: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    const VERSION: u32 = 1;
     const PATH_BENEATH: u32 = 1;
     const WRITE_FILE: u64 = 1 << 1;
     // REMOVE_DIR to MAKE_SYM; REFER of version 2, TRUNCATE of version 3.
@@ -503,15 +516,7 @@ pub(crate) fn restrict_by_landlock(writable: Option<BorrowedFd<'_>>) -> io::Resu
         parent: i32,
     }
 
-    // SAFETY: the query for the version reads no memory.
-    let version = checked(unsafe {
-        nix::libc::syscall(
-            nix::libc::SYS_landlock_create_ruleset,
-            std::ptr::null::<u64>(),
-            0_usize,
-            VERSION,
-        )
-    })?;
+    let version = landlock_version()?;
     let since = |first, rights| if version >= first { rights } else { 0 };
     let handled = WRITE_FILE | REMOVE_AND_MAKE | since(2, REFER) | since(3, TRUNCATE);
     // struct landlock_ruleset_attr: files, network, scopes. An older kernel has a shorter struct,
@@ -643,13 +648,19 @@ pub(crate) fn receive_byte(socket: BorrowedFd<'_>) -> io::Result<Option<(u8, Opt
     Ok((!is_end).then_some((byte[0], fd)))
 }
 
-/// Sends one byte over a stream socket, with a descriptor.
-pub(crate) fn send_byte(socket: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> io::Result<()> {
+/// Sends one byte over a stream socket, perhaps with a descriptor.
+pub(crate) fn send_byte(
+    socket: BorrowedFd<'_>,
+    byte: u8,
+    fd: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    let fds: Vec<std::os::fd::RawFd> = fd.iter().map(AsRawFd::as_raw_fd).collect();
+    let control = [ControlMessage::ScmRights(&fds)];
     sendmsg::<()>(
         socket.as_raw_fd(),
-        &[io::IoSlice::new(&[0])],
-        &[ControlMessage::ScmRights(&[fd.as_raw_fd()])],
+        &[io::IoSlice::new(&[byte])],
+        if fds.is_empty() { &[] } else { &control },
         MsgFlags::empty(),
         None,
     )?;

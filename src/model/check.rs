@@ -269,14 +269,24 @@ pub struct Run {
     pub pending_replay: Option<String>,
     /// Number of bytes read from the device.
     pub bytes_read: u64,
-    /// Largest resident set, in bytes; 0 if it was not measured.
-    pub peak_memory: u64,
+    /// Largest resident set, in bytes. None: a run that ends within milliseconds may end before it is
+    /// measured. (Records of earlier versions have 0 then.)
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "measured"
+    )]
+    pub peak_memory: Option<u64>,
     /// The command line, in shell syntax.
     pub command: String,
     pub output: CheckerOutput,
     /// The UUID in the superblock of the device that was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filesystem_uuid: Option<String>,
+}
+
+fn measured<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
+    Ok(Option::deserialize(value)?.filter(|bytes| *bytes > 0))
 }
 
 impl Run {
@@ -297,7 +307,7 @@ impl Run {
             no_error_found: false,
             pending_replay: None,
             bytes_read: 0,
-            peak_memory: 0,
+            peak_memory: None,
             command: String::new(),
             output: CheckerOutput::default(),
             filesystem_uuid: None,
@@ -551,3 +561,6 @@ mod base64 {
             .map_err(serde::de::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests;

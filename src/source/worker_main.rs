@@ -99,8 +99,11 @@ impl WorkerRole {
             WorkerRole::Replay => &[Capability::CAP_SYS_ADMIN, Capability::CAP_MKNOD],
             // A mount namespace with its own device nodes, and loops (SYS_ADMIN, MKNOD, CHOWN); the
             // jail drops its privileges (SETPCAP, SETUID, SETGID), and is observed and killed from
-            // outside (its /proc/PID/io is another user's: DAC_READ_SEARCH, SYS_PTRACE; KILL).
+            // outside (its /proc/PID/io is another user's: DAC_READ_SEARCH, SYS_PTRACE; KILL). Where the
+            // daemon is in a hierarchy's root, which has mode 0555, so is the group of the run
+            // (DAC_OVERRIDE; the unit's daemon is not, and lacks it).
             WorkerRole::Check => &[
+                Capability::CAP_DAC_OVERRIDE,
                 Capability::CAP_DAC_READ_SEARCH,
                 Capability::CAP_SYS_ADMIN,
                 Capability::CAP_MKNOD,

@@ -13,22 +13,28 @@ use std::process::{Command, ExitCode};
 use caps::{CapSet, CapsHashSet};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod, umask};
 use nix::unistd::{Gid, Uid, chown, dup, dup2_stdin, getppid, setgroups, setresgid, setresuid};
 
+use crate::host::jail::free_id::is_root_of_the_host;
 use crate::host::jail::syscall_filter::{self, FilterInput};
-use crate::host::jail::{DeviceNode, IMAGE_PATH, Isolation, JailSpec, PROGRESS_FD};
+use crate::host::jail::{
+    DeviceNode, IMAGE_PATH, Isolation, JailSpec, NO_GROUP, PROGRESS_FD, STACK_SIZE,
+};
 use crate::host::sys;
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 
 /// Maximum number of descriptors of the program.
 const MAX_OPEN_FILES: u64 = 256;
-/// The stacks of the program's threads count as address space (8 MiB each by default).
-const STACK_SIZE: u64 = 2 << 20;
+/// The control group's own bound is reached first, and is noted there.
+const BEYOND_GROUP: u64 = 64;
+/// Processes of the same user in other containers, which are counted and not visible.
+const UNSEEN_TASKS: u64 = 4096;
 /// The nodes that every program may expect in /dev.
 const STANDARD_NODES: [(&str, u32, u32); 5] = [
     ("null", 1, 3),
@@ -80,10 +86,11 @@ fn confine(
         .and_then(|plan| serde_json::from_str::<JailSpec>(plan.to_str()?).ok())
         .ok_or(JailError::Arguments)?;
     let command = args.next().ok_or(JailError::Arguments)?;
-    if plan.progress {
-        receive_progress_pipe(trouble)
-            .map_err(|error| JailError::Io("giving it a pipe for its progress", error))?;
-    }
+    let in_group = receive_permission(trouble, plan.progress)
+        .map_err(|error| JailError::Io("waiting for its control group", error))?;
+    // While it sees all processes.
+    let most_tasks = most_tasks(&plan, in_group).map_err(call("reading its limits"))?;
+    let has_landlock = sys::landlock_version().is_ok();
     let mut program = program(&command, args);
     // The first process to be killed when memory is short.
     std::fs::write("/proc/self/oom_score_adj", "1000")
@@ -92,7 +99,7 @@ fn confine(
         sys::lower_priority().map_err(|error| JailError::Io("lowering its priority", error))?;
     }
     if let Some(cell) = &plan.isolation {
-        isolate(cell, Path::new(&command))?;
+        isolate(cell, Path::new(&command), has_landlock)?;
     }
     let null = File::options()
         .read(true)
@@ -109,7 +116,8 @@ fn confine(
         // The kernel has no Landlock, or it is disabled: the other restrictions hold without it, if
         // there are any.
         Err(error)
-            if (plan.isolation.is_some() || !plan.unlimited_files)
+            if !has_landlock
+                && (plan.isolation.is_some() || !plan.unlimited_files)
                 && matches!(
                     error.raw_os_error().map(Errno::from_raw),
                     Some(Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EPERM)
@@ -131,10 +139,12 @@ fn confine(
         (Resource::RLIMIT_STACK, STACK_SIZE),
         (Resource::RLIMIT_AS, plan.memory),
     ];
-    for (resource, limit) in limits {
+    let tasks = most_tasks.map(|most| (Resource::RLIMIT_NPROC, most));
+    for (resource, limit) in limits.into_iter().chain(tasks) {
         setrlimit(resource, limit, limit).map_err(call("setting its limits"))?;
     }
-    filter_system_calls(trouble)
+    let threads_only = !in_group && most_tasks.is_none();
+    filter_system_calls(trouble, threads_only)
         .map_err(|error| JailError::Io("filtering its system calls (seccomp)", error))?;
     Err(JailError::Start(
         command.to_string_lossy().into_owned(),
@@ -142,13 +152,56 @@ fn confine(
     ))
 }
 
-/// Makes the pipe that waits in `socket` the program's `PROGRESS_FD`. It is all that the program gets
-/// beside its output; like that, it can only be written to.
-fn receive_progress_pipe(socket: &OwnedFd) -> io::Result<()> {
-    let received = sys::receive_byte(socket.as_fd())?.and_then(|(_, pipe)| pipe);
-    let pipe = received.ok_or(io::ErrorKind::UnexpectedEof)?;
+/// The limit on the number of its user's processes and threads. None: a control group bounds those of
+/// the run, or the kernel has no limit for this user (root).
+fn most_tasks(plan: &JailSpec, in_group: bool) -> Result<Option<u64>, Errno> {
+    let own = plan.isolation.as_ref();
+    let most = match own.map_or_else(|| Uid::current().as_raw(), |cell| cell.uid) {
+        // Nothing else has the id: the number is that of this run.
+        _ if own.is_some_and(Isolation::is_own_id) => plan.tasks() + BEYOND_GROUP,
+        _ if in_group => return Ok(None),
+        0 if is_root_of_the_host() => return Ok(None),
+        uid => tasks_of(uid) + UNSEEN_TASKS + plan.tasks(),
+    };
+    let (_, highest) = getrlimit(Resource::RLIMIT_NPROC)?;
+    Ok(Some(most.min(highest)))
+}
+
+/// The visible processes and threads of a user.
+fn tasks_of(uid: u32) -> u64 {
+    let field = |status: &str, name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line?.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| std::fs::read(entry.path().join("status")).ok())
+        .map(|status| String::from_utf8_lossy(&status).into_owned())
+        .filter(|status| field(status, "Uid:") == Some(uid.into()))
+        .filter_map(|status| field(&status, "Threads:"))
+        .sum()
+}
+
+/// Waits until the supervisor has put this process into its control group. Out: whether that bounds the
+/// number of its processes. With it comes the pipe that becomes the program's `PROGRESS_FD`. It is all that
+/// the program gets beside its output; like that, it can only be written to.
+fn receive_permission(socket: &OwnedFd, progress: bool) -> io::Result<bool> {
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    while let Err(errno) = poll(&mut fds, PollTimeout::NONE) {
+        if errno != Errno::EINTR {
+            return Err(errno.into());
+        }
+    }
+    let (byte, pipe) = sys::receive_byte(socket.as_fd())?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    if progress {
+        keep_progress_pipe(&pipe.ok_or(io::ErrorKind::UnexpectedEof)?)?;
+    }
+    Ok(byte != NO_GROUP)
+}
+
+fn keep_progress_pipe(pipe: &OwnedFd) -> io::Result<()> {
     // The copy, unlike what was received, is not closed when the program starts.
-    match nix::fcntl::fcntl(&pipe, nix::fcntl::FcntlArg::F_DUPFD(PROGRESS_FD))? {
+    match nix::fcntl::fcntl(pipe, nix::fcntl::FcntlArg::F_DUPFD(PROGRESS_FD))? {
         PROGRESS_FD => Ok(()),
         _ => Err(io::ErrorKind::AddrInUse.into()),
     }
@@ -157,18 +210,19 @@ fn receive_progress_pipe(socket: &OwnedFd) -> io::Result<()> {
 /// Restricts this process to the calls of `syscall_filter`, and sends the listener for refused calls
 /// over `socket`. Without a listener if the kernel has none (before 5.0), a container's own filter
 /// has one, or a filter refuses seccomp(2) (`@system-service` of systemd before 254).
-pub(super) fn filter_system_calls(socket: &OwnedFd) -> io::Result<()> {
+pub(super) fn filter_system_calls(socket: &OwnedFd, threads_only: bool) -> io::Result<()> {
     let filter = |listener| {
         syscall_filter::filter(FilterInput {
             pid: std::process::id(),
             socket: socket.as_raw_fd().unsigned_abs(),
             listener,
+            threads_only,
         })
     };
     let Ok(listener) = sys::filter_with_listener(&filter(true)) else {
         return sys::filter_without_listener(&filter(false));
     };
-    sys::send_byte(socket.as_fd(), listener.as_fd())
+    sys::send_byte(socket.as_fd(), 0, Some(listener.as_fd()))
 }
 
 /// E2FSCK_CONFIG: an /etc/e2fsck.conf could change its output, and make it write a log.
@@ -189,8 +243,9 @@ fn program(command: &OsString, args: impl Iterator<Item = OsString>) -> Command 
 }
 
 /// Enters a network namespace without interfaces, and a read-only mount namespace of its own, whose
-/// /dev has the nodes of the jail.
-fn isolate(cell: &Isolation, command: &Path) -> Result<(), JailError> {
+/// /dev has the nodes of the jail. Without Landlock, a process may read much of another one with its
+/// user id (/proc/PID/environ, mem, root): it then has no /proc.
+fn isolate(cell: &Isolation, command: &Path, has_landlock: bool) -> Result<(), JailError> {
     match unshare(CloneFlags::CLONE_NEWNET) {
         // The kernel has no such namespaces, or no more of them (user.max_net_namespaces): the
         // filter refuses sockets as well.
@@ -204,6 +259,8 @@ fn isolate(cell: &Isolation, command: &Path) -> Result<(), JailError> {
         .chain([command])
         .collect();
     private_dev(&keep).map_err(|errno| JailError::Syscall("making a /dev of its own", errno))?;
+    // Another user opens what is made here.
+    umask(Mode::empty());
     let bound = |errno| JailError::Syscall("showing it the image", errno);
     for node in &cell.nodes {
         make_device_node(node, cell.gid)
@@ -231,6 +288,9 @@ fn isolate(cell: &Isolation, command: &Path) -> Result<(), JailError> {
     let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
     mount(None::<&str>, "/dev", None::<&str>, flags, None::<&str>)
         .map_err(|errno| JailError::Syscall("making its /dev read-only", errno))?;
+    if !has_landlock {
+        hide_processes().map_err(|error| JailError::Io("hiding /proc", error))?;
+    }
     match sys::all_mounts_read_only() {
         Ok(()) => Ok(()),
         // Before 5.12 the call is missing: the user of the jail then writes only where all users
@@ -238,6 +298,44 @@ fn isolate(cell: &Isolation, command: &Path) -> Result<(), JailError> {
         Err(error) if error.raw_os_error() == Some(Errno::ENOSYS as i32) => Ok(()),
         Err(error) => Err(JailError::Io("making all its mounts read-only", error)),
     }
+}
+
+/// What of /proc says nothing about processes. Without the first one, e2fsck does not look whether its
+/// device is in use, and judges a mounted filesystem as an unmounted one.
+const HARMLESS: [(&str, &str); 7] = [
+    ("/proc/self/mounts", "mounts"),
+    ("/proc/swaps", "swaps"),
+    ("/proc/partitions", "partitions"),
+    ("/proc/devices", "devices"),
+    ("/proc/filesystems", "filesystems"),
+    ("/proc/meminfo", "meminfo"),
+    ("/proc/cpuinfo", "cpuinfo"),
+];
+
+/// Replaces /proc by copies of what is harmless in it.
+fn hide_processes() -> io::Result<()> {
+    let copies: Vec<_> = HARMLESS
+        .iter()
+        // Some kernels are built without one of them.
+        .filter_map(|(from, to)| Some((to, std::fs::read(from).ok()?)))
+        .collect();
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let (options, target) = (Some("mode=0555,size=16m,nr_inodes=64"), "/proc");
+    mount(Some("diskvitals"), target, Some("tmpfs"), flags, options)?;
+    let proc = Path::new("/proc");
+    std::fs::create_dir(proc.join("self"))?;
+    for (name, content) in copies {
+        std::fs::write(proc.join(name), content)?;
+    }
+    std::os::unix::fs::symlink("../mounts", proc.join("self/mounts"))?;
+    mount(
+        None::<&str>,
+        target,
+        None::<&str>,
+        flags | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY,
+        None::<&str>,
+    )?;
+    Ok(())
 }
 
 /// The paths of programs and of the kernel.
@@ -307,8 +405,8 @@ pub fn private_dev(keep: &[&Path]) -> Result<(), Errno> {
         flags,
         Some("mode=0755,size=64k,nr_inodes=256"),
     )?;
-    umask(Mode::empty());
-    STANDARD_NODES.iter().try_for_each(|(name, major, minor)| {
+    let before = umask(Mode::empty());
+    let made = STANDARD_NODES.iter().try_for_each(|(name, major, minor)| {
         let path = Path::new("/dev").join(name);
         mknod(
             &path,
@@ -316,7 +414,9 @@ pub fn private_dev(keep: &[&Path]) -> Result<(), Errno> {
             Mode::from_bits_truncate(0o666),
             makedev(u64::from(*major), u64::from(*minor)),
         )
-    })
+    });
+    umask(before);
+    made
 }
 
 /// Creates a node for reading; only processes that may override permissions can open it for

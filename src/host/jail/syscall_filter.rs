@@ -172,8 +172,6 @@ const ALLOWED_OLD: &[c_long] = &[
     libc::SYS_epoll_create,
     libc::SYS_epoll_wait,
     libc::SYS_signalfd,
-    libc::SYS_fork,
-    libc::SYS_vfork,
     libc::SYS_getpgrp,
     libc::SYS_getrlimit,
     libc::SYS_pause,
@@ -183,6 +181,20 @@ const ALLOWED_OLD: &[c_long] = &[
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_OLD: &[c_long] = &[];
+
+/// What starts another process, beside clone.
+#[cfg(target_arch = "x86_64")]
+const FORKS: &[c_long] = &[libc::SYS_fork, libc::SYS_vfork];
+#[cfg(not(target_arch = "x86_64"))]
+const FORKS: &[c_long] = &[];
+
+/// Whether this call may start another process.
+pub(crate) fn is_fork(call: i32) -> bool {
+    FORKS
+        .iter()
+        .chain([&libc::SYS_clone])
+        .any(|fork| *fork == c_long::from(call))
+}
 
 /// Tried by C libraries and tools, which cope with ENOSYS: refused, and no reason for doubt.
 /// clone3 hides its flags from a filter, and glibc then uses clone; prctl has options for every new
@@ -209,6 +221,9 @@ const FORBIDDEN_CLONE_FLAGS: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_PARENT
     | libc::CLONE_PTRACE) as u32;
 
+#[allow(clippy::cast_sign_loss)] // A bit.
+const CLONE_THREAD: u32 = libc::CLONE_THREAD as u32;
+
 /// PR_GET_DUMPABLE (libcom_err), PR_SET_NAME, PR_GET_NAME, PR_CAPBSET_READ (libcap), PR_SET_VMA
 /// (glibc names its memory). Not PR_SET_PDEATHSIG: the program ends with its parent.
 const PRCTL_OPTIONS: &[u32] = &[3, 15, 16, 23, 0x5356_4d41];
@@ -216,7 +231,8 @@ const PRCTL_OPTIONS: &[u32] = &[3, 15, 16, 23, 0x5356_4d41];
 /// Which values of an argument make a call allowed. Its lower half decides: all these are ints.
 enum Condition {
     OneOf(Vec<u32>),
-    NoBitOf(u32),
+    /// The one bit of the first number, if it has one, and no bit of the second.
+    Bits(u32, u32),
 }
 
 /// What is known when the program starts.
@@ -228,6 +244,8 @@ pub(crate) struct FilterInput {
     pub socket: u32,
     /// A listener learns of refused calls. Without one, they only fail.
     pub listener: bool,
+    /// It may start threads, and no other process.
+    pub threads_only: bool,
 }
 
 /// The filter. It is loaded last: it allows execve and what is called before it.
@@ -242,7 +260,10 @@ pub(crate) fn filter(input: FilterInput) -> Vec<sock_filter> {
         (
             libc::SYS_clone,
             0,
-            Condition::NoBitOf(FORBIDDEN_CLONE_FLAGS),
+            Condition::Bits(
+                if input.threads_only { CLONE_THREAD } else { 0 },
+                FORBIDDEN_CLONE_FLAGS,
+            ),
         ),
         (libc::SYS_prctl, 0, Condition::OneOf(PRCTL_OPTIONS.to_vec())),
         (libc::SYS_kill, 0, Condition::OneOf(vec![input.pid])),
@@ -257,7 +278,8 @@ pub(crate) fn filter(input: FilterInput) -> Vec<sock_filter> {
     filter.push(load(NUMBER_AT));
     filter.extend(result_if(BPF_JGE, X32, noted));
     filter.extend(result_if(BPF_JGE, FIRST_UNKNOWN, absent));
-    for call in ALLOWED.iter().chain(ALLOWED_OLD) {
+    let forks = if input.threads_only { &[] } else { FORKS };
+    for call in ALLOWED.iter().chain(ALLOWED_OLD).chain(forks) {
         filter.extend(result_if(BPF_JEQ, number(*call), SECCOMP_RET_ALLOW));
     }
     for (call, argument, condition) in conditions {
@@ -268,8 +290,12 @@ pub(crate) fn filter(input: FilterInput) -> Vec<sock_filter> {
                     .iter()
                     .flat_map(|value| result_if(BPF_JEQ, *value, SECCOMP_RET_ALLOW)),
             ),
-            Condition::NoBitOf(bits) => {
-                body.extend([jump(BPF_JSET, bits, 1, 0), result(SECCOMP_RET_ALLOW)]);
+            Condition::Bits(required, forbidden) => {
+                // One bit, or none: then every value passes.
+                if required != 0 {
+                    body.push(jump(BPF_JSET, required, 0, 2));
+                }
+                body.extend([jump(BPF_JSET, forbidden, 1, 0), result(SECCOMP_RET_ALLOW)]);
             }
         }
         body.push(load(NUMBER_AT));

@@ -20,7 +20,7 @@ fn refused_thread(
     let tries = move || {
         nix::sys::prctl::set_no_new_privs().unwrap();
         before();
-        child::filter_system_calls(&OwnedFd::from(end)).unwrap();
+        child::filter_system_calls(&OwnedFd::from(end), false).unwrap();
         unshare(CloneFlags::CLONE_NEWUSER)
     };
     (thread::spawn(tries), setup)

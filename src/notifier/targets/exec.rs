@@ -8,6 +8,7 @@ use std::time::Duration;
 use lettre::message::Mailbox;
 
 use crate::host::exec::{self, Exec};
+use crate::host::trusted_file;
 use crate::model::causes::with_causes;
 use crate::notifier::message::{Notification, clean};
 use crate::notifier::targets::{DeliveryError, mail};
@@ -76,9 +77,14 @@ impl ExecTarget {
         }
     }
 
-    /// Whether there is a program.
+    /// Whether there is a program that nobody else may change.
     pub(crate) fn probe(&self) -> Result<String, DeliveryError> {
         let path = self.program.display();
+        if let Err(error) = trusted_file::check_program(&self.program)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(DeliveryError::unavailable(error.to_string()));
+        }
         match std::fs::metadata(&self.program) {
             Ok(file) if file.is_file() && file.permissions().mode() & 0o111 != 0 => {
                 Ok(format!("{path} is a program"))

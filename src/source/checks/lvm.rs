@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::exec::{Exec, ExecError, Output, run};
+use crate::host::exec::{Exec, ExecError, Output, run_own};
 use crate::host::root::HostRoot;
 use crate::model::check::Filesystem;
 use crate::model::dev::DevNo;
@@ -110,7 +110,7 @@ impl HostLvm {
 
 impl Lvm for HostLvm {
     async fn query(&self, args: Vec<String>) -> Result<Output, ExecError> {
-        Box::pin(run(&self.lvm_exec(None, args, QUERY_TIMEOUT))).await
+        Box::pin(run_own(&self.lvm_exec(None, args, QUERY_TIMEOUT))).await
     }
 
     async fn change(
@@ -130,13 +130,18 @@ impl Lvm for HostLvm {
         // Resumes volumes that an earlier lvm left suspended, before the change; and those that
         // this one left, after it, however it ended. An lvm that still runs is left alone.
         self.resume_suspended().await;
-        let ran = Box::pin(run(&self.lvm_exec(Some(&changes), args, CHANGE_TIMEOUT))).await;
+        let ran = Box::pin(run_own(&self.lvm_exec(
+            Some(&changes),
+            args,
+            CHANGE_TIMEOUT,
+        )))
+        .await;
         self.resume_suspended().await;
         ran
     }
 
     async fn replay(&self, filesystem: Filesystem, dev: DevNo) -> Result<Output, ExecError> {
-        Box::pin(run(&self.exec(
+        Box::pin(run_own(&self.exec(
             WorkerRole::Replay,
             vec![filesystem.name().to_owned(), dev.to_string()],
             REPLAY_TIMEOUT,

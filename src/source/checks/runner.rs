@@ -32,6 +32,8 @@ const PREPARE_TIMEOUT: Duration = Duration::from_secs(20);
 const HELPER_GRACE: Duration = Duration::from_secs(5);
 /// A killed process has exited by then, or is blocked in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+/// A helper that has reported the end of its run removes the control group, and exits.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// A helper whose pipe is closed kills its checker, and then closes its devices.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -222,13 +224,24 @@ impl FinishedRun {
                 .take()
                 .map(|helper| UnkillableChild::watch(waiting_in.clone(), helper.close())),
             (Termination::TimedOut | Termination::Cancelled | Termination::Signal(_), helper) => {
-                kill_and_reap(helper).await
+                end_and_reap(helper).await
             }
             // Dropping the helper: it closes its devices and exits, or becomes an orphan.
             (Termination::Exited(_) | Termination::NotStarted(_), _) => None,
         };
         ReapedRun { run, unkillable }
     }
+}
+
+/// Waits for the helper's end, which is soon unless the run was lost, and kills it then.
+async fn end_and_reap(mut helper: GuardedHelper) -> Option<UnkillableChild> {
+    let end = async {
+        while let Ok(helper) = helper.helper()
+            && helper.recv::<RunnerEvent>().await.is_ok()
+        {}
+    };
+    timeout(END_TIMEOUT, end).await.ok();
+    kill_and_reap(helper).await
 }
 
 /// Kills the helper. Returns the process if it does not exit.

@@ -9,15 +9,20 @@ use std::fs::File;
 use std::io::{self, BufRead};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::libc::{O_CLOEXEC, O_EXCL};
 
 use crate::checker::{self, CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec, not_started};
 use crate::host::helper::Program;
-use crate::host::jail::{self, DeviceNode, Isolation, JAIL_UID, JailSpec, JailedProcess};
+use crate::host::jail::{
+    self, DeviceNode, IdError, Isolation, JailSpec, JailedProcess, RunGroup,
+    clear_all_leftover_groups, clear_leftover_groups, free_id, weakness,
+};
 use crate::host::loops::{self, BACKING_NODE_NAME, LoopError, ReadOnlyLoop};
 use crate::host::root::HostRoot;
+use crate::host::trusted_file;
 use crate::model::causes::with_causes;
 use crate::model::check::{Filesystem, Mode, Run, RunActivity};
 use crate::model::dev::DevNo;
@@ -34,7 +39,7 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
     match recv(&mut input)? {
         None | Some(RunnerRequest::Start) => Ok(()),
         Some(RunnerRequest::DetachLoops) => {
-            let lines = match enter_private_dev(root, None) {
+            let mut lines = match enter_private_dev(root, None) {
                 Ok(()) => loops::detach_all(root, Path::new(DEV_DIR)),
                 Err(errno) => {
                     vec![format!(
@@ -42,6 +47,11 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
                     )]
                 }
             };
+            // After the loops: a process that cannot be killed takes time.
+            lines.extend(clear_all_leftover_groups(root));
+            if jail::is_possible() {
+                lines.extend(weakness(root));
+            }
             write_json_line(&mut output, &RunnerEvent::LoopsDetached(lines))
         }
         Some(RunnerRequest::Run(order)) => {
@@ -58,18 +68,22 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
                     );
                 }
             };
+            let plan = opened.jail_spec(&order);
+            // Made before writers are held, and removed when they no longer wait: a process in it that cannot
+            // be killed takes time.
+            let group = Arc::new(RunGroup::create(root, &plan));
             write_json_line(&mut output, &RunnerEvent::Ready)?;
             match recv(&mut input)? {
                 Some(RunnerRequest::Start) => {}
                 _ => return Ok(()),
             }
-            let (run, left) = opened.run(root, &order, &mut output);
+            let (run, left) = opened.run(root, &order, plan, &group, &mut output);
             // The daemon may have exited; the helper still waits for a hanging checker.
             let told = write_json_line(&mut output, &RunnerEvent::Finished(Box::new(run)));
             // The loops disappear with the checker. The devices are closed after that: closing one
             // that does not respond may also take long.
             let gone = left.map_or(Ok(()), wait_for_exit);
-            drop(opened);
+            drop((group, opened));
             told.and(gone)
         }
     }
@@ -105,6 +119,8 @@ fn wait_for_exit(mut left: JailedProcess) -> io::Result<()> {
 
 /// The devices that the checker reads, held open.
 struct OpenDevices {
+    /// The checker's user and group.
+    id: u32,
     nodes: Vec<DeviceNode>,
     loops: Vec<ReadOnlyLoop>,
     /// While they are open, their numbers are not reused.
@@ -122,6 +138,10 @@ enum OpenError {
         package: &'static str,
         command: PathBuf,
     },
+    #[error("looking who may change the checker")]
+    Untrusted(#[source] io::Error),
+    #[error("choosing a user id for the checker")]
+    Id(#[source] IdError),
     #[error("making a /dev of its own")]
     PrivateDev(#[source] Errno),
     #[error("making {}", .0.display())]
@@ -144,8 +164,14 @@ impl OpenDevices {
                 command: order.command.clone(),
             });
         }
+        trusted_file::check_program(&order.command).map_err(OpenError::Untrusted)?;
+        // Before the mount that may hold the host's /etc is left.
+        let id = free_id(root).map_err(OpenError::Id)?;
         enter_private_dev(root, Some(&order.command)).map_err(OpenError::PrivateDev)?;
+        // Now, while no writers are held.
+        clear_leftover_groups(root);
         let mut opened = OpenDevices {
+            id,
             nodes: Vec::new(),
             loops: Vec::new(),
             _devices: Vec::new(),
@@ -191,10 +217,31 @@ impl OpenDevices {
         Ok(opened)
     }
 
+    fn jail_spec(&self, order: &RunRequest) -> JailSpec {
+        JailSpec {
+            isolation: Some(Isolation {
+                uid: self.id,
+                gid: self.id,
+                nodes: self.nodes.clone(),
+                image: None,
+            }),
+            memory: order.memory,
+            unlimited_files: checker::needs_unlimited_file_size(order.filesystem),
+            low_priority: order.mode != Mode::Frozen,
+            parent: nix::unistd::getpid().as_raw(),
+            progress: checker::reports_on_descriptor(order.filesystem),
+            read_rate: order
+                .bytes_per_second
+                .filter(|_| order.mode != Mode::Frozen),
+        }
+    }
+
     fn run(
         &self,
         root: &HostRoot,
         order: &RunRequest,
+        plan: JailSpec,
+        group: &Arc<RunGroup>,
         output: &mut impl io::Write,
     ) -> (Run, Option<JailedProcess>) {
         let Some(first) = self.nodes.first() else {
@@ -229,23 +276,9 @@ impl OpenDevices {
             mode: order.mode,
             command: order.command.clone(),
             args,
-            plan: JailSpec {
-                isolation: Some(Isolation {
-                    uid: JAIL_UID,
-                    gid: JAIL_UID,
-                    nodes: self.nodes.clone(),
-                    image: None,
-                }),
-                memory: order.memory,
-                unlimited_files: checker::needs_unlimited_file_size(order.filesystem),
-                low_priority: order.mode != Mode::Frozen,
-                parent: nix::unistd::getpid().as_raw(),
-                progress: checker::reports_on_descriptor(order.filesystem),
-            },
+            bytes_per_second: plan.read_rate,
+            plan,
             timeout: order.timeout,
-            bytes_per_second: order
-                .bytes_per_second
-                .filter(|_| order.mode != Mode::Frozen),
         };
         // If the daemon has exited, our input is closed too.
         let mut activity = |activity: &RunActivity| {
@@ -258,6 +291,7 @@ impl OpenDevices {
         let stdin = io::stdin();
         let mut done = checker::run(
             &ours,
+            group,
             stdin.as_fd(),
             &mut RunCallbacks {
                 on_activity: &mut activity,

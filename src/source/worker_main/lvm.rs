@@ -20,7 +20,7 @@ use crate::host::intents::IntentError;
 use crate::host::intents::lvm_intent::LvmIntent;
 use crate::host::own_cgroup::CgroupError;
 use crate::host::root::HostRoot;
-use crate::host::{dm, exec, intents, own_cgroup};
+use crate::host::{dm, exec, intents, own_cgroup, trusted_file};
 use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::source::checks::lvm::LvmChange;
@@ -47,6 +47,9 @@ pub(crate) fn become_lvm(
         return refused("what it is about to change makes no sense");
     };
     let args: Vec<OsString> = args.collect();
+    if let Err(error) = trusted_file::check_program(Path::new(&program)) {
+        return refused(&error.to_string());
+    }
     if let Some(limitation) = limitations.first() {
         return refused(limitation);
     }

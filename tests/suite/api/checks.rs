@@ -49,7 +49,7 @@ fn check(number: i64, volume: &VolumeId) -> Check {
         no_error_found: false,
         pending_replay: None,
         bytes_read: 74 << 20,
-        peak_memory: 4 << 20,
+        peak_memory: Some(4 << 20),
         command: "e2fsck -fn /dev/sda1".into(),
         output: gzip("Pass 1: Checking inodes, blocks, and sizes\n"),
         filesystem_uuid: None,

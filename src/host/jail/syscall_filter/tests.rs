@@ -13,7 +13,28 @@ fn input(listener: bool) -> FilterInput {
         pid: PID,
         socket: SOCKET,
         listener,
+        threads_only: false,
     }
+}
+
+#[test]
+fn without_a_control_group_it_starts_threads_and_no_process() {
+    let filter = filter(FilterInput {
+        threads_only: true,
+        ..input(true)
+    });
+    let call =
+        |number: c_long, argument| run(&filter, ARCHITECTURE, number as u32, first(argument));
+    // What glibc uses for a thread, for fork(3) and for posix_spawn(3).
+    assert_eq!(call(libc::SYS_clone, 0x003d_0f00), ALLOW);
+    assert_eq!(call(libc::SYS_clone, 0x0120_0011), NOTED);
+    assert_eq!(call(libc::SYS_clone, 0x4111), NOTED);
+    assert_eq!(call(libc::SYS_clone, 0x003d_0f00 | 0x1000_0000), NOTED);
+    for number in FORKS {
+        assert_eq!(call(*number, 0), NOTED);
+        assert!(is_fork(*number as i32));
+    }
+    assert!(is_fork(libc::SYS_clone as i32) && !is_fork(libc::SYS_read as i32));
 }
 
 /// What the kernel returns for a call.
@@ -52,7 +73,7 @@ fn listed_calls_are_allowed_and_all_others_are_absent() {
     // BPF_MAXINSNS.
     assert!(filter.len() < 4096);
     let call = |number: c_long, arguments| run(&filter, ARCHITECTURE, number as u32, arguments);
-    for number in ALLOWED.iter().chain(ALLOWED_OLD) {
+    for number in ALLOWED.iter().chain(ALLOWED_OLD).chain(FORKS) {
         assert_eq!(call(*number, first(0)), ALLOW, "{number}");
     }
     for number in OPTIONAL {

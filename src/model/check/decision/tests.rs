@@ -50,7 +50,7 @@ pub(crate) fn run(mode: Mode, result: RunResult, flaws: &[(&str, Weight)]) -> Ru
         no_error_found: false,
         pending_replay: None,
         bytes_read: 0,
-        peak_memory: 0,
+        peak_memory: None,
         command: String::new(),
         output: CheckerOutput::default(),
         filesystem_uuid: None,

@@ -68,7 +68,7 @@ pub(crate) fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run
         no_error_found: false,
         pending_replay: None,
         bytes_read: 4096,
-        peak_memory: 0,
+        peak_memory: None,
         checker_error: None,
         command: "e2fsck -fn /dev/sda".into(),
         output: CheckerOutput {

@@ -312,7 +312,7 @@ fn run(mode: Mode, duration: Duration, end: Termination) -> Run {
         no_error_found: false,
         pending_replay: None,
         bytes_read: 0,
-        peak_memory: 0,
+        peak_memory: None,
         command: "e2fsck -fn".to_owned(),
         output: CheckerOutput::default(),
         filesystem_uuid: None,

@@ -1,0 +1,217 @@
+//! A user and group id that nothing else on the host has, for one run.
+//!
+//! In: the host's root. Out: an id of `RESERVED`, checked against passwd, group, subuid, subgid and the
+//! ids of all processes.
+
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use crate::host::root::HostRoot;
+
+/// Above what SSSD maps by default (up to 2000200000) and below systemd's foreign ids (2147352576);
+/// systemd calls it unused (docs/UIDS-GIDS.md of systemd).
+pub(crate) const RESERVED: Range<u32> = 2_130_706_432..2_143_289_344;
+/// PID_MAX_LIMIT of the kernel (include/linux/threads.h): each process has an id of its own, so that
+/// two runs never choose the same.
+const IDS_PER_ROUND: u32 = 1 << 22;
+
+#[derive(Debug, thiserror::Error)]
+pub enum IdError {
+    #[error("reading {}", .0.display())]
+    Read(PathBuf, #[source] io::Error),
+    #[error("no user id from {} to {} that a checker could have is free: {owner} has it", RESERVED.start, RESERVED.end - 1)]
+    NoneFree { owner: String },
+}
+
+/// The process that calls it supervises the run: while it exists, no other run gets the same id.
+pub(crate) fn free_id(root: &HostRoot) -> Result<u32, IdError> {
+    free_id_for(root, std::process::id())
+}
+
+fn free_id_for(root: &HostRoot, process: u32) -> Result<u32, IdError> {
+    let first = RESERVED.start + process % IDS_PER_ROUND;
+    let mut candidates: Vec<u32> = RESERVED
+        .filter(|id| *id >= first)
+        .step_by(IDS_PER_ROUND as usize)
+        .collect();
+    let mut owner = String::new();
+    let mut remove = |owned_by: &str, owns: &dyn Fn(u32) -> bool| {
+        candidates.retain(|id| {
+            let is_taken = owns(*id);
+            if is_taken {
+                owned_by.clone_into(&mut owner);
+            }
+            !is_taken
+        });
+    };
+    for (path, is_range) in [
+        ("/etc/passwd", false),
+        ("/etc/group", false),
+        ("/etc/subuid", true),
+        ("/etc/subgid", true),
+    ] {
+        let text = match root.read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(IdError::Read(root.at(path), error)),
+        };
+        for line in String::from_utf8_lossy(&text).lines() {
+            let ids = if is_range { range(line) } else { single(line) };
+            if let Some(ids) = ids {
+                let name = line.split(':').next().unwrap_or_default();
+                remove(&format!("{name} in {path}"), &|id| {
+                    ids.contains(&u64::from(id))
+                });
+            }
+        }
+    }
+    let proc = root.at("/proc");
+    let entries = std::fs::read_dir(&proc).map_err(|error| IdError::Read(proc.clone(), error))?;
+    for pid in entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+    {
+        // An error: it has exited.
+        let status = std::fs::read(proc.join(format!("{pid}/status"))).unwrap_or_default();
+        let status = String::from_utf8_lossy(&status);
+        remove(&format!("process {pid}"), &|id| has_id(&status, id));
+    }
+    candidates
+        .first()
+        .copied()
+        .ok_or(IdError::NoneFree { owner })
+}
+
+/// `name:x:1000:…` of passwd(5) and group(5).
+fn single(line: &str) -> Option<Range<u64>> {
+    let id = line.split(':').nth(2)?.trim().parse::<u64>().ok()?;
+    Some(id..id + 1)
+}
+
+/// `name:100000:65536` of subuid(5).
+fn range(line: &str) -> Option<Range<u64>> {
+    let mut fields = line
+        .split(':')
+        .skip(1)
+        .map_while(|field| field.trim().parse::<u64>().ok());
+    let (start, count) = (fields.next()?, fields.next()?);
+    Some(start..start.saturating_add(count))
+}
+
+/// Whether this process's user namespace has the ids of `RESERVED` (user_namespaces(7)). That of a container
+/// without root on the host has few.
+pub(crate) fn has_own_ids() -> bool {
+    ["/proc/self/uid_map", "/proc/self/gid_map"]
+        .iter()
+        .all(|map| {
+            let text = std::fs::read_to_string(map).unwrap_or_default();
+            [RESERVED.start, RESERVED.end - 1]
+                .map(|id| outside(&text, id))
+                .iter()
+                .all(Option::is_some)
+        })
+}
+
+/// Whether user 0 of this process's user namespace is root, whose processes have no limit on their number.
+pub(super) fn is_root_of_the_host() -> bool {
+    let text = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    outside(&text, 0) == Some(0)
+}
+
+/// Which id of the outer namespace it is: lines of uid_map are `inside outside count`.
+fn outside(map: &str, id: u32) -> Option<u64> {
+    map.lines().find_map(|line| {
+        let mut fields = line
+            .split_whitespace()
+            .map_while(|field| field.parse::<u64>().ok());
+        let (inside, outside, count) = (fields.next()?, fields.next()?, fields.next()?);
+        let offset = u64::from(id).checked_sub(inside)?;
+        (offset < count).then_some(outside + offset)
+    })
+}
+
+/// Whether /proc/PID/status has the id: real, effective, saved, of files, or as a further group.
+fn has_id(status: &str, id: u32) -> bool {
+    let id = id.to_string();
+    status
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .filter(|(name, _)| matches!(*name, "Uid" | "Gid" | "Groups"))
+        .any(|(_, ids)| ids.split_whitespace().any(|one| one == id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host with these files; process 7 has the given ids.
+    fn host(files: &[(&str, &str)], ids: &str) -> (tempfile::TempDir, HostRoot) {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(at("etc")).unwrap();
+        std::fs::create_dir_all(at("proc/7")).unwrap();
+        std::fs::write(at("proc/7/status"), format!("Name:\tx\n{ids}\n")).unwrap();
+        for (path, text) in files {
+            std::fs::write(at(path), text).unwrap();
+        }
+        let root = HostRoot::new(dir.path());
+        (dir, root)
+    }
+
+    #[test]
+    fn runs_at_the_same_time_have_different_ids_of_the_reserved_range() {
+        let (_dir, root) = host(&[], "Uid:\t0\t0\t0\t0");
+        let ids = [1, 2, 70_000, (1 << 22) - 1].map(|pid| free_id_for(&root, pid).unwrap());
+        assert_eq!(ids[0], 2_130_706_433);
+        for (at, id) in ids.iter().enumerate() {
+            assert!(RESERVED.contains(id) && !ids[..at].contains(id), "{ids:?}");
+        }
+    }
+
+    #[test]
+    fn an_id_of_a_user_a_group_a_range_or_a_process_is_not_taken() {
+        let next = 2_130_706_433 + (1 << 22);
+        for (path, text) in [
+            ("/etc/passwd", "u:x:2130706433:7::/:/bin/sh\n"),
+            ("/etc/group", "g:x:2130706433:\n"),
+            ("/etc/subuid", "u:2130706000:1000\n"),
+            ("/etc/subgid", "u:2130706433:1\n"),
+        ] {
+            let (_dir, root) = host(&[(path, text)], "");
+            assert_eq!(free_id_for(&root, 1).unwrap(), next, "{path}");
+        }
+        for ids in [
+            "Uid:\t0\t2130706433\t0\t0",
+            "Gid:\t0\t0\t0\t2130706433",
+            "Groups:\t4 2130706433 ",
+        ] {
+            let (_dir, root) = host(&[], ids);
+            assert_eq!(free_id_for(&root, 1).unwrap(), next, "{ids}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_one_of_the_outer_namespace_or_none() {
+        assert_eq!(outside("         0          0 4294967295\n", 0), Some(0));
+        let map = "0 1000 1\n1 100000 65536\n";
+        assert_eq!(
+            [0, 1, 65536, 65537].map(|id| outside(map, id)),
+            [Some(1000), Some(100_000), Some(165_535), None]
+        );
+        assert_eq!(outside("", 0), None);
+    }
+
+    #[test]
+    fn without_a_free_id_the_error_names_who_has_it() {
+        let (_dir, root) = host(&[("/etc/subuid", "huge:100000:4000000000\n")], "");
+        assert_eq!(
+            free_id_for(&root, 1).unwrap_err().to_string(),
+            "no user id from 2130706432 to 2143289343 that a checker could have is free: huge in \
+             /etc/subuid has it"
+        );
+        let (dir, root) = host(&[], "");
+        std::fs::create_dir(dir.path().join("etc/passwd")).unwrap();
+        free_id_for(&root, 1).unwrap_err();
+    }
+}
