@@ -310,8 +310,12 @@ impl Server {
                 Ok(request)
             })
         };
-        let storage =
-            StorageService::new(self.handle.clone(), self.node.clone(), self.orders.clone());
+        let storage = StorageService::new(
+            self.handle.clone(),
+            self.node.clone(),
+            self.orders.clone(),
+            self.agent_callers.clone(),
+        );
         let storage =
             StorageServer::new(storage).max_decoding_message_size(self.limits.max_message_bytes);
         let volumes = self.volumes.clone().map(|(engine, driver)| {
