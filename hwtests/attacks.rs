@@ -1,5 +1,5 @@
 //! Attacks on the real kernel; docs/security.md lists them. `holds`: false traces of deleted
-//! pods. `jail`: a hostile checker. `user_mounts`:
+//! pods. `jail`: a hostile checker. `shares`: clients that hold all they can get. `user_mounts`:
 //! FUSE filesystems that users mount for themselves. Here: other attacks
 //! of users on the running daemon. What they make the kernel print proves nothing; the same texts in all forms of records are in
 //! src/model/kernel_log/tests/foreign_text.rs.
@@ -9,6 +9,7 @@
 
 mod holds;
 mod jail;
+mod shares;
 mod user_mounts;
 
 use std::io::{Read, Write};
