@@ -1,6 +1,7 @@
-//! Attacks on the real kernel; docs/security.md lists them. `holds`: false traces of deleted pods. `jail`: a
-//! hostile checker. `jail_bounds`: what it takes from others. `writable_files`: a configuration and programs that
-//! users may change. `user_mounts`:
+//! Attacks on the real kernel; docs/security.md lists them. `holds`: false traces of deleted
+//! pods. `jail`: a hostile checker. `jail_bounds`: what it takes from others. `shares`: clients that
+//! hold all they can get. `writable_files`: a configuration and programs that users may change.
+//! `user_mounts`:
 //! FUSE filesystems that users mount for themselves. Here: other attacks
 //! of users on the running daemon. What they make the kernel print proves nothing; the same texts in all forms of records are in
 //! src/model/kernel_log/tests/foreign_text.rs.
@@ -11,6 +12,7 @@
 mod holds;
 mod jail;
 mod jail_bounds;
+mod shares;
 mod user_mounts;
 mod writable_files;
 

@@ -39,9 +39,9 @@ const USAGE: u8 = 2;
 /// deepest stack: without optimization, 256 KiB are too small for it.
 const STACK_SIZE: usize = 512 * 1024;
 
-/// One thread for each `BlockingLane` (two of SMART, three of the filesystem checks) and one for
-/// reading the configuration; two are spare.
-const BLOCKING_THREADS: usize = 8;
+/// One thread for each `BlockingLane` (two of SMART, three of the filesystem checks), one for each
+/// socket that reads who its callers are (two), and one for reading the configuration; two are spare.
+const BLOCKING_THREADS: usize = 10;
 
 /// Runs the daemon until it ends.
 pub fn main(options: Options) -> ExitCode {

@@ -30,6 +30,7 @@ pub(crate) mod namespace;
 pub(crate) mod nvme;
 pub(crate) mod openers;
 pub(crate) mod own_cgroup;
+pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod random;
 pub(crate) mod resize;

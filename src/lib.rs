@@ -48,5 +48,6 @@ pub mod notifier;
 pub mod plugin;
 pub mod program;
 pub mod provision;
+pub(crate) mod quota;
 pub mod source;
 pub mod state;

@@ -38,6 +38,7 @@ pub(crate) mod mount;
 pub(crate) mod naming;
 pub(crate) mod node_failure;
 pub mod observation;
+pub(crate) mod origin;
 pub mod path;
 pub mod policy;
 pub mod probe;

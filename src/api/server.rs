@@ -16,7 +16,6 @@ mod confirm;
 mod connectivity;
 mod csi_volume;
 mod drive_io;
-mod frame_budget;
 mod incoming;
 mod inventory;
 mod listen;
@@ -25,7 +24,6 @@ mod quota;
 mod reflection;
 mod refusals;
 mod storage;
-mod token_bucket;
 mod volumes;
 mod watch;
 
@@ -47,7 +45,7 @@ use crate::api::server::clean_orders::CleanOrders;
 use crate::api::server::cleanup::{Cleaner, CleanupBackend};
 use crate::api::server::incoming::QuotaIncoming;
 use crate::api::server::inventory::InventoryService;
-use crate::api::server::quota::{ConnectionQuota, UidQuota};
+use crate::api::server::quota::{ByteQuota, ConnectionQuota, SharedPlaces};
 use crate::api::server::storage::StorageService;
 use crate::api::server::volumes::VolumesService;
 use crate::api::wire::admin_server::AdminServer;
@@ -74,7 +72,8 @@ const WINDOW_BYTES: u32 = (64 << 10) - 1;
 /// Limits on clients' use of resources. The defaults are for production; tests use shorter ones.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections of all uids except 0. Uid 0 has its own share, so others never lock it out.
+    /// Connections of all but root. Root has its own share, so others never lock it out. When all
+    /// are taken, a newcomer gets that of somebody who has more (`places`).
     pub connections: usize,
     pub connections_per_uid: usize,
     pub streams_per_connection: u32,
@@ -126,8 +125,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    fn byte_quota(&self) -> UidQuota {
-        UidQuota::new(self.bytes, self.bytes_per_uid)
+    fn byte_quota(&self) -> ByteQuota {
+        ByteQuota::new(self.bytes, self.bytes_per_uid)
     }
 }
 
@@ -149,7 +148,7 @@ pub struct Server {
     agent_callers: signal::Receiver<AgentCallers>,
     limits: Limits,
     /// The memory of calls on both sockets.
-    bytes: UidQuota,
+    bytes: ByteQuota,
     /// Removes stale mounts.
     cleaner: Option<Cleaner>,
     /// Carries out orders to clean up.
@@ -311,8 +310,12 @@ impl Server {
                 Ok(request)
             })
         };
-        let storage =
-            StorageService::new(self.handle.clone(), self.node.clone(), self.orders.clone());
+        let storage = StorageService::new(
+            self.handle.clone(),
+            self.node.clone(),
+            self.orders.clone(),
+            self.agent_callers.clone(),
+        );
         let storage =
             StorageServer::new(storage).max_decoding_message_size(self.limits.max_message_bytes);
         let volumes = self.volumes.clone().map(|(engine, driver)| {
@@ -352,7 +355,7 @@ impl Server {
         &self,
         stopped: &signal::Receiver<bool>,
     ) -> InventoryServer<InventoryService> {
-        let watchers = UidQuota::new(self.limits.watchers, self.limits.watchers_per_uid);
+        let watchers = SharedPlaces::new(self.limits.watchers, self.limits.watchers_per_uid);
         let service = InventoryService::new(
             self.handle.clone(),
             self.node.clone(),
@@ -392,7 +395,7 @@ impl Server {
         cut: &signal::Receiver<bool>,
     ) -> (QuotaIncoming, SocketGuard) {
         let (incoming, guard) = listener.into_incoming();
-        let quota = UidQuota::new(self.limits.connections, self.limits.connections_per_uid);
+        let quota = SharedPlaces::new(self.limits.connections, self.limits.connections_per_uid);
         let quota = ConnectionQuota::new(quota, allowed);
         let incoming =
             QuotaIncoming::new(incoming, quota, self.limits.preface_timeout, cut.clone());

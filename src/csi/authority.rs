@@ -6,6 +6,8 @@
 //! has no option to accept it; no crate rewrites a header block in front of h2. This module
 //! therefore rewrites the client's bytes before h2 reads them.
 //!
+//! It also ends a connection with more control frames and resets than calls need (`quota::frame_budget`).
+//!
 //! In: a client's connection. Out: the same connection; bytes to the client are not parsed. The
 //! module does not depend on gRPC, CSI or the caller.
 
@@ -17,9 +19,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 use tonic::transport::server::Connected;
 
 use crate::csi::authority::frames::{FrameError, FrameRewriter};
+use crate::quota::frame_budget::FrameBudget;
 
 /// Bytes read from the client at once. The buffer is on the stack: an idle connection needs none.
 const READ_CHUNK: usize = 8 << 10;
@@ -39,6 +43,7 @@ pub(crate) struct AuthorityRewriter<S> {
     consumed: usize,
     /// Returned after all ready bytes.
     error: Option<FrameError>,
+    budget: FrameBudget,
 }
 
 impl<S> AuthorityRewriter<S> {
@@ -50,6 +55,7 @@ impl<S> AuthorityRewriter<S> {
             ready: Vec::new(),
             consumed: 0,
             error: None,
+            budget: FrameBudget::new(),
         }
     }
 
@@ -61,6 +67,12 @@ impl<S> AuthorityRewriter<S> {
                 self.error = Some(malformed);
                 self.unprocessed = Vec::new();
             }
+        }
+    }
+
+    fn note_written(&mut self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.budget.sent(*bytes);
         }
     }
 
@@ -110,6 +122,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for AuthorityRewriter<S> {
             if chunk.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
+            if let Err(flood) = this.budget.received(chunk.filled(), Instant::now()) {
+                tracing::debug!(%flood, "a client's connection is closed");
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, flood)));
+            }
             this.process(chunk.filled());
         }
     }
@@ -121,7 +137,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for AuthorityRewriter<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.connection).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.connection).poll_write(cx, bytes);
+        self.note_written(&written);
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -137,7 +155,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for AuthorityRewriter<S> {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.connection).poll_write_vectored(cx, bytes)
+        let written = Pin::new(&mut self.connection).poll_write_vectored(cx, bytes);
+        self.note_written(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -164,6 +184,22 @@ mod tests {
     fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).expect("small").to_be_bytes();
         [&length[1..], &[kind, 0, 0, 0, 0, 1], payload].concat()
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_control_frames_ends_the_connection() {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let mut server = AuthorityRewriter::new(server);
+        client.write_all(PREFACE).await.expect("open");
+        let flooding = tokio::spawn(async move {
+            let pings = frame(6, &[0; 8]).repeat(100);
+            while client.write_all(&pings).await.is_ok() {}
+        });
+        let ended = tokio::io::copy(&mut server, &mut tokio::io::sink()).await;
+        let error = ended.expect_err("it is ended");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
+        drop(server);
+        flooding.await.expect("the client sees the end");
     }
 
     async fn read_through(

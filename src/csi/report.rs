@@ -24,7 +24,6 @@ mod quarantine;
 mod queue;
 pub(crate) mod retry_delay;
 mod storage_publisher;
-pub(crate) mod token_bucket;
 mod transitions;
 mod withdrawal;
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::csi::report::api::ApiError;
 use crate::csi::report::retry_delay::RetryDelay;
-use crate::csi::report::token_bucket::TokenBucket;
+use crate::quota::token_bucket::TokenBucket;
 
 /// Writes at the same time, and in one second.
 const WRITES_AT_ONCE: usize = 4;
@@ -54,7 +54,7 @@ impl WritePace {
     }
 
     pub(crate) fn take(&mut self) {
-        self.bucket.take();
+        self.bucket.use_one();
     }
 
     pub(crate) fn succeed(&mut self) {

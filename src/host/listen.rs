@@ -9,6 +9,7 @@
 //! other users, and pods that mount the socket's directory, could hold a lock on that forever.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
@@ -322,13 +323,28 @@ fn rename_into_place(
 pub(crate) trait Accept: Unpin {
     type Connection;
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Self::Connection>>;
+    fn client(connection: &Self::Connection) -> Client;
 }
+
+/// Who is at the other end, as far as the kernel knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Client {
+    /// Of IPv6 the network, within which a host chooses its addresses.
+    Address(Option<IpAddr>),
+    Uid(Option<u32>),
+}
+
+const IPV6_NETWORK: u128 = !0 << 64;
 
 impl Accept for UnixListener {
     type Connection = UnixStream;
 
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
         UnixListener::poll_accept(self, cx).map_ok(|(stream, _)| stream)
+    }
+
+    fn client(stream: &UnixStream) -> Client {
+        Client::Uid(stream.peer_cred().ok().map(|cred| cred.uid()))
     }
 }
 
@@ -337,6 +353,14 @@ impl Accept for TcpListener {
 
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
         TcpListener::poll_accept(self, cx).map_ok(|(stream, _)| stream)
+    }
+
+    fn client(stream: &TcpStream) -> Client {
+        let network = |address: IpAddr| match address.to_canonical() {
+            IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & IPV6_NETWORK).into()),
+            v4 => v4,
+        };
+        Client::Address(stream.peer_addr().ok().map(|at| network(at.ip())))
     }
 }
 

@@ -215,6 +215,9 @@ pub struct Acknowledgement {
 pub struct Clearance {
     pub time: Timestamp,
     pub why: String,
+    /// An unprivileged user could make it (`model::origin`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_user_made: bool,
 }
 
 /// The level of a finding that a caller has seen, as far as it was given: the finding may have become

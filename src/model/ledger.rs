@@ -7,6 +7,7 @@ mod evidence;
 mod filesystems;
 mod followers;
 mod resolution;
+mod retention;
 #[cfg(test)]
 mod tests;
 
@@ -313,25 +314,45 @@ impl Ledger {
         given_up
     }
 
-    /// Drops findings that cleared too long ago, and the oldest beyond the maximum. Returns the ids
-    /// of the rows that the store can delete.
-    pub(crate) fn prune(&mut self, bounds: RetentionLimits, now: Timestamp) -> Vec<FindingId> {
-        let keeps = |(at, finding): (usize, &Arc<Finding>)| {
-            at < bounds.max_count
-                && cleared_at(finding).is_none_or(|cleared| elapsed(cleared, now) <= bounds.max_age)
-        };
-        if self.history.iter().enumerate().all(keeps) {
-            return Vec::new();
+    /// Records of the findings that have cleared with these transitions which of them a user could
+    /// make.
+    pub(crate) fn note_origins(
+        &mut self,
+        transitions: &[Transition],
+        is_user_made: impl Fn(&Finding) -> bool,
+    ) {
+        let ended = transitions.iter().filter(|it| it.to.is_none());
+        let users: BTreeSet<&FindingId> = ended
+            .filter(|it| is_user_made(&it.finding))
+            .map(|it| &it.finding.id)
+            .collect();
+        if users.is_empty() {
+            return;
         }
-        let (mut kept, mut dropped) = (Vec::new(), Vec::new());
-        for (at, finding) in self.history.iter().enumerate() {
-            match keeps((at, finding)) {
-                true => kept.push(finding.clone()),
-                false => dropped.push(finding.id.clone()),
+        for finding in Arc::make_mut(&mut self.history) {
+            if users.contains(&finding.id)
+                && let Some(cleared) = &mut Arc::make_mut(finding).cleared
+            {
+                cleared.is_user_made = true;
             }
         }
+    }
+
+    /// Drops findings that cleared too long ago, and those beyond the maximum. Returns the ids of the
+    /// rows that the store can delete.
+    pub(crate) fn prune(&mut self, bounds: RetentionLimits, now: Timestamp) -> Vec<FindingId> {
+        let is_kept = |finding: &Arc<Finding>| {
+            cleared_at(finding).is_none_or(|cleared| elapsed(cleared, now) <= bounds.max_age)
+        };
+        if self.history.len() <= bounds.max_count && self.history.iter().all(is_kept) {
+            return Vec::new();
+        }
+        let young: Vec<&Arc<Finding>> = self.history.iter().filter(|it| is_kept(it)).collect();
+        let surplus = retention::surplus(&young, bounds.max_count);
+        let keeps = |finding: &Arc<Finding>| is_kept(finding) && !surplus.contains(&finding.id);
+        let (kept, dropped): (Vec<_>, Vec<_>) = self.history.iter().cloned().partition(keeps);
         self.history = Arc::new(kept);
-        dropped
+        dropped.iter().map(|finding| finding.id.clone()).collect()
     }
 
     fn raise(
@@ -394,6 +415,7 @@ impl Ledger {
             cleared: Some(Clearance {
                 time: now,
                 why: entry.repair.unwrap_or_else(|| why.to_owned()),
+                is_user_made: false,
             }),
             acknowledged: None,
             evidence: evidence::without_present(&entry.finding.evidence)

@@ -32,6 +32,7 @@ use crate::model::finding::{Severity, Subject};
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::{Cursor, ResumePoint};
 use crate::model::ledger::{Ledger, Transition, TransitionKind};
+use crate::model::origin::Origins;
 use crate::model::probe::ProbeTarget;
 use crate::model::snapshot::{NodeState, Snapshot, StoreStatus};
 use crate::model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
@@ -480,6 +481,13 @@ impl Owner {
             self.ledger
                 .clear_subjects(|subject| facts.is_removed(subject), now),
         );
+        if transitions.iter().any(|transition| transition.to.is_none()) {
+            // Volumes that are gone are in the previous snapshot.
+            let origins = Origins::of_snapshot(&previous);
+            self.ledger.note_origins(&transitions, |finding| {
+                origins.is_user_made((&finding.subject).into(), [finding.reason.name()])
+            });
+        }
         self.ledger.prune(rules.history, now);
         let active = self.ledger.active().map(AsRef::as_ref);
         self.facts.count_models(&previous, active, now);

@@ -65,6 +65,7 @@ fn cleared(number: i64) -> Finding {
         cleared: Some(Clearance {
             time: at(99),
             why: "the condition is over".to_owned(),
+            is_user_made: true,
         }),
         ..finding(number)
     }

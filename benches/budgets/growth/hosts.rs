@@ -167,6 +167,7 @@ async fn store_findings(state: &Path, count: usize) -> anyhow::Result<()> {
             cleared: Some(Clearance {
                 time: since + SignedDuration::from_hours(1),
                 why: "the drive reports 0".to_owned(),
+                is_user_made: false,
             }),
             follows: None,
             advice: None,

@@ -1,4 +1,4 @@
-//! The memory of calls: one budget in bytes for both sockets, counted per uid, for requests that
+//! The memory of calls: one budget in bytes for both sockets, counted per caller (`Share`), for requests that
 //! are being received or handled and for responses that the client has not read.
 //!
 //! A client can keep all of them in memory: it leaves requests unfinished, or closes its HTTP/2
@@ -15,12 +15,12 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tonic::Status;
 use tonic::codegen::http::{HeaderMap, Request, Response};
-use tonic::transport::server::UdsConnectInfo;
 use tower::Service;
 
-use crate::api::server::caller::peer_uid;
-use crate::api::server::quota::{QuotaPermit, UidQuota};
+use crate::api::server::caller::Caller;
+use crate::api::server::quota::{BytePermit, ByteQuota, Share};
 use crate::api::status::exhausted;
+use crate::quota::places::InUse;
 
 /// What a call needs beside its headers and messages: the stream, the handler's state.
 const CALL_BYTES: usize = 4 << 10;
@@ -30,11 +30,11 @@ const BUFFER_GROWTH: usize = 2;
 #[derive(Clone)]
 pub(crate) struct ByteQuotaService<S> {
     inner: S,
-    quota: UidQuota,
+    quota: ByteQuota,
 }
 
 impl<S> ByteQuotaService<S> {
-    pub(crate) fn new(inner: S, quota: UidQuota) -> ByteQuotaService<S> {
+    pub(crate) fn new(inner: S, quota: ByteQuota) -> ByteQuotaService<S> {
         ByteQuotaService { inner, quota }
     }
 }
@@ -44,10 +44,16 @@ fn too_much() -> Status {
 }
 
 /// The permit of a request: for the call, its headers, and what was received of its message.
-type RequestPermit = Arc<Mutex<QuotaPermit>>;
+type RequestPermit = Arc<CallPermit>;
+
+struct CallPermit {
+    bytes: Mutex<BytePermit>,
+    /// The connection is in use until the call is over.
+    _in_use: Option<InUse>,
+}
 
 fn resize(permit: &RequestPermit, amount: impl FnOnce(usize) -> usize) -> bool {
-    let mut permit = permit.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut permit = permit.bytes.lock().unwrap_or_else(PoisonError::into_inner);
     let amount = amount(permit.amount());
     permit.resize(amount)
 }
@@ -74,15 +80,16 @@ where
     }
 
     fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
-        let uid = request
-            .extensions()
-            .get::<UdsConnectInfo>()
-            .and_then(peer_uid);
+        let caller = request.extensions().get::<Caller>();
+        let share = caller.map_or(Share::Uid(None), Caller::share);
         let amount = CALL_BYTES + header_bytes(request.headers());
-        let Some(permit) = self.quota.acquire(uid, amount) else {
+        let Some(permit) = self.quota.acquire(&share, amount) else {
             return Box::pin(std::future::ready(Ok(too_much().into_http())));
         };
-        let permit = Arc::new(Mutex::new(permit));
+        let permit = Arc::new(CallPermit {
+            bytes: Mutex::new(permit),
+            _in_use: caller.map(|caller| caller.activity.begin()),
+        });
         let request = request.map(|body| {
             tonic::body::Body::new(RequestBody {
                 body,
@@ -98,7 +105,7 @@ where
                 body,
                 first: None,
                 quota,
-                uid,
+                share,
                 _permit: permit,
             };
             // A complete response is encoded now: its size is known, and its parts are freed.
@@ -149,15 +156,15 @@ struct ResponseBody {
     body: tonic::body::Body,
     /// Encoded before the client's window was known to be open.
     first: Option<Frame<Bytes>>,
-    quota: UidQuota,
-    uid: Option<u32>,
+    quota: ByteQuota,
+    share: Share,
     _permit: RequestPermit,
 }
 
 /// Bytes of a response, with their permit until they are written or dropped.
 struct ChargedBytes {
     bytes: Bytes,
-    _permit: QuotaPermit,
+    _permit: BytePermit,
 }
 
 impl AsRef<[u8]> for ChargedBytes {
@@ -174,7 +181,7 @@ impl ResponseBody {
                 Ok(bytes) => bytes,
                 Err(trailers) => return Ok(trailers),
             };
-            let permit = self.quota.acquire(self.uid, bytes.len());
+            let permit = self.quota.acquire(&self.share, bytes.len());
             let _permit = permit.ok_or_else(too_much)?;
             Ok(Frame::data(Bytes::from_owner(ChargedBytes {
                 bytes,

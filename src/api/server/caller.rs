@@ -1,18 +1,59 @@
 //! The caller of an RPC: its uid and gid, as the kernel gave them for the connection (SO_PEERCRED,
 //! unix(7)), and the operations that it may use.
 
-use tonic::transport::server::UdsConnectInfo;
+use std::sync::Arc;
+
 use tonic::{Extensions, Request, Status};
 
+use crate::api::server::quota::{Share, Standing};
 use crate::api::status::denied;
+use crate::quota::places::{Activity, Holder};
 
-/// None: the kernel gave no credentials.
-pub(crate) fn peer_uid(connection: &UdsConnectInfo) -> Option<u32> {
-    connection.peer_cred.map(|cred| cred.uid())
+/// Who calls, as the kernel says.
+///
+/// Equal shares: among uids, among the gids of a uid, among the control groups of these, and last among
+/// processes. A process chooses how many processes it has, but not its control group (a pod, a unit, a
+/// session): forks get no share of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CallerId {
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    /// None if it is not known, as the process: all such share one part.
+    pub control_groups: Option<Arc<str>>,
+    /// Its pid and start time.
+    pub process: Option<(u32, u64)>,
+}
+
+impl Holder for CallerId {
+    const LEVELS: usize = 4;
+
+    fn is_with(&self, other: &CallerId, level: usize) -> bool {
+        match level {
+            0 => self.uid == other.uid,
+            1 => self.gid == other.gid,
+            2 => self.control_groups == other.control_groups,
+            _ => self.process == other.process,
+        }
+    }
+}
+
+/// What is known about a connection; each of its calls carries it.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// Without a uid, if the kernel gave no credentials.
+    pub id: CallerId,
+    pub standing: Standing,
+    pub activity: Arc<Activity>,
+}
+
+impl Caller {
+    pub(crate) fn share(&self) -> Share {
+        Share::new(self.standing, &self.id)
+    }
 }
 
 pub(crate) fn caller_uid(extensions: &Extensions) -> Option<u32> {
-    extensions.get::<UdsConnectInfo>().and_then(peer_uid)
+    extensions.get::<Caller>()?.id.uid
 }
 
 /// The callers of the agent's socket besides uid 0 (`[csi]` in the configuration).
@@ -56,16 +97,17 @@ impl AgentCallers {
         extensions: &Extensions,
         what: &str,
     ) -> Result<(), Status> {
-        let credentials = extensions
-            .get::<UdsConnectInfo>()
-            .and_then(|connection| connection.peer_cred);
-        let (uid, gid) = (
-            credentials.map(|cred| cred.uid()),
-            credentials.map(|cred| cred.gid()),
-        );
-        match self.access(uid, gid) >= needed {
+        match self.access_of(extensions) >= needed {
             true => Ok(()),
-            false => Err(denied(what, uid)),
+            false => Err(denied(what, caller_uid(extensions))),
+        }
+    }
+
+    /// What the caller of this request may do.
+    pub(crate) fn access_of(&self, extensions: &Extensions) -> AgentAccess {
+        match extensions.get::<Caller>() {
+            Some(caller) => self.access(caller.id.uid, caller.id.gid),
+            None => AgentAccess::Nothing,
         }
     }
 }
@@ -107,6 +149,27 @@ mod tests {
             assert_eq!(callers.access(uid, gid), access, "{uid:?} {gid:?}");
         }
         assert_eq!(AgentCallers::default().access(Some(0), Some(0)), Full);
+    }
+
+    #[test]
+    fn callers_of_whom_nothing_is_known_are_in_one_group() {
+        let unknown = CallerId::default();
+        assert!((0..CallerId::LEVELS).all(|level| unknown.is_with(&CallerId::default(), level)));
+        let known = CallerId {
+            uid: Some(1),
+            gid: Some(1),
+            control_groups: Some("0::/a".into()),
+            process: Some((7, 1)),
+        };
+        let again = CallerId {
+            process: Some((7, 2)),
+            ..known.clone()
+        };
+        let same: Vec<bool> = (0..CallerId::LEVELS)
+            .map(|level| known.is_with(&again, level))
+            .collect();
+        assert_eq!(same, [true, true, true, false], "the pid was used again");
+        assert!(!(0..CallerId::LEVELS).any(|level| known.is_with(&unknown, level)));
     }
 
     #[test]

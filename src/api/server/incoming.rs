@@ -1,5 +1,5 @@
-//! Incoming connections: counted per uid, closed when they do not speak HTTP/2 in time, send more
-//! control frames than calls need, and when the daemon ends.
+//! Incoming connections: counted by their callers, closed when they do not speak HTTP/2 in time, send
+//! more control frames than calls need, when another caller gets their place, and when the daemon ends.
 //!
 //! In: a listening socket. Out: streams for tonic, each with a permit until it is closed.
 
@@ -8,18 +8,25 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
-use tonic::transport::server::{Connected, UdsConnectInfo};
+use tonic::transport::server::Connected;
 
 use crate::api::client::tracked_stream::{GuardedStream, StreamGuard};
-use crate::api::server::frame_budget::{FrameBudget, PREFACE_BYTES};
-use crate::api::server::quota::{ConnectionQuota, QuotaPermit};
+use crate::api::server::caller::{Caller, CallerId};
+use crate::api::server::quota::{ConnectionQuota, Share, Standing};
 use crate::api::server::refusals::{ConnectBudget, RefusalLog};
 use crate::host::listen::Incoming;
+use crate::host::peer::{Peer, UnreadPeer};
+use crate::quota::frame_budget::{FrameBudget, PREFACE_BYTES};
+use crate::quota::places::{Activity, PlacePermit};
+
+/// Reading two files of /proc takes some ten microseconds.
+const PEER_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The preface time-out consists of this many consecutive waits. A machine that did not run for a
 /// while (a suspended machine, a paused guest) loses only one of them.
@@ -32,6 +39,21 @@ pub(crate) struct QuotaIncoming {
     cancel: watch::Receiver<bool>,
     refusals: RefusalLog,
     connects: ConnectBudget,
+    /// Accepted, until it is known whose it is.
+    newcomer: Option<Newcomer>,
+    /// A read of /proc that has not ended in time: no other is begun.
+    stuck: Option<PeerRead>,
+}
+
+type PeerRead = JoinHandle<Option<Peer>>;
+
+struct Newcomer {
+    stream: UnixStream,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    standing: Standing,
+    /// With its time-out.
+    read: Option<(PeerRead, Pin<Box<Sleep>>)>,
 }
 
 impl QuotaIncoming {
@@ -49,7 +71,97 @@ impl QuotaIncoming {
             cancel,
             refusals,
             connects: ConnectBudget::default(),
+            newcomer: None,
+            stuck: None,
         }
+    }
+
+    /// None if its uid opens too many connections.
+    fn receive(&mut self, stream: UnixStream) -> Option<Newcomer> {
+        let cred = stream.peer_cred().ok();
+        let (uid, gid) = (cred.map(|cred| cred.uid()), cred.map(|cred| cred.gid()));
+        let standing = self.quota.standing(uid, gid);
+        // Readers with uid 0 are told apart later.
+        let share = Share::Uid(uid);
+        if uid != Some(0) && !self.connects.admit(&share) {
+            self.refusals.note(uid, "too many are opened");
+            return None;
+        }
+        let pid = cred.and_then(|cred| u32::try_from(cred.pid()?).ok());
+        self.stuck.take_if(|read| read.is_finished());
+        let read = pid.filter(|_| self.stuck.is_none()).map(|pid| {
+            let peer = UnreadPeer::new(&stream, pid);
+            let read = tokio::task::spawn_blocking(|| peer.read());
+            (read, Box::pin(tokio::time::sleep(PEER_TIMEOUT)))
+        });
+        Some(Newcomer {
+            stream,
+            uid,
+            gid,
+            standing,
+            read,
+        })
+    }
+
+    /// Ready when it is known whose the connection is, or cannot be known.
+    fn poll_peer(
+        newcomer: &mut Newcomer,
+        stuck: &mut Option<PeerRead>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Peer>> {
+        let Some((read, timer)) = &mut newcomer.read else {
+            return Poll::Ready(None);
+        };
+        if let Poll::Ready(peer) = Pin::new(read).poll(cx) {
+            return Poll::Ready(peer.ok().flatten());
+        }
+        ready!(timer.as_mut().poll(cx));
+        *stuck = newcomer.read.take().map(|(read, _)| read);
+        Poll::Ready(None)
+    }
+
+    fn admit(&self, newcomer: Newcomer, peer: Option<Peer>) -> Option<Connection> {
+        let Newcomer {
+            stream,
+            uid,
+            gid,
+            standing,
+            ..
+        } = newcomer;
+        let (control_groups, process) = match peer {
+            Some(peer) => (Some(peer.control_groups), Some((peer.pid, peer.started))),
+            None => (None, None),
+        };
+        let caller = Caller {
+            id: CallerId {
+                uid,
+                gid,
+                control_groups,
+                process,
+            },
+            standing,
+            activity: Activity::new(),
+        };
+        if uid == Some(0) && !self.connects.admit(&caller.share()) {
+            self.refusals.note(uid, "too many are opened");
+            return None;
+        }
+        let place = self.quota.acquire(standing, &caller.id, &caller.activity);
+        let Some(place) = place else {
+            self.refusals.note(uid, "too many are open");
+            return None;
+        };
+        let guard = ConnectionGuard {
+            handshake: Some(Handshake::new(self.preface)),
+            cancel: WatchStream::from_changes(self.cancel.clone()),
+            revoked: WatchStream::from_changes(place.revoked.clone()),
+            frames: FrameBudget::new(),
+            caller,
+            refusals: self.refusals.clone(),
+            connects: self.connects.clone(),
+            place,
+        };
+        Some(GuardedStream { stream, guard })
     }
 }
 
@@ -59,27 +171,16 @@ impl Stream for QuotaIncoming {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            let stream = ready!(this.incoming.poll_accept(cx));
-            let cred = stream.peer_cred().ok();
-            let caller = (cred.map(|cred| cred.uid()), cred.map(|cred| cred.gid()));
-            if !this.connects.admit(caller) {
-                this.refusals.note(caller.0, "too many are opened");
-                continue;
+            if let Some(newcomer) = &mut this.newcomer {
+                let peer = ready!(QuotaIncoming::poll_peer(newcomer, &mut this.stuck, cx));
+                let newcomer = this.newcomer.take();
+                match newcomer.and_then(|newcomer| this.admit(newcomer, peer)) {
+                    Some(connection) => return Poll::Ready(Some(Ok(connection))),
+                    None => continue,
+                }
             }
-            let Some(permit) = this.quota.acquire(caller.0, caller.1) else {
-                this.refusals.note(caller.0, "too many are open");
-                continue;
-            };
-            let guard = ConnectionGuard {
-                handshake: Some(Handshake::new(this.preface)),
-                cancel: WatchStream::from_changes(this.cancel.clone()),
-                frames: FrameBudget::new(Instant::now()),
-                caller,
-                refusals: this.refusals.clone(),
-                connects: this.connects.clone(),
-                _permit: permit,
-            };
-            return Poll::Ready(Some(Ok(GuardedStream { stream, guard })));
+            let stream = ready!(this.incoming.poll_accept(cx));
+            this.newcomer = this.receive(stream);
         }
     }
 }
@@ -90,12 +191,13 @@ pub(crate) struct ConnectionGuard {
     /// Until the preface is read.
     handshake: Option<Handshake>,
     cancel: WatchStream<bool>,
+    /// Somebody else gets the place of this connection.
+    revoked: WatchStream<bool>,
     frames: FrameBudget,
-    /// Its uid and gid.
-    caller: (Option<u32>, Option<u32>),
+    caller: Caller,
     refusals: RefusalLog,
     connects: ConnectBudget,
-    _permit: QuotaPermit,
+    place: PlacePermit<CallerId>,
 }
 
 struct Handshake {
@@ -132,19 +234,21 @@ impl Handshake {
 
 impl StreamGuard for ConnectionGuard {
     fn before_io(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        match Pin::new(&mut self.cancel).poll_next(cx) {
-            Poll::Ready(_) => Err(io::Error::new(
-                io::ErrorKind::ConnectionAborted,
-                "the daemon is shutting down",
-            )),
-            Poll::Pending => Ok(()),
+        let ended = |why| Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
+        if Pin::new(&mut self.cancel).poll_next(cx).is_ready() {
+            return ended("the daemon is shutting down");
         }
+        // It was changed before the stream existed.
+        if *self.place.revoked.borrow() || Pin::new(&mut self.revoked).poll_next(cx).is_ready() {
+            return ended("another caller has got the place of this connection");
+        }
+        Ok(())
     }
 
     fn after_read(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> io::Result<()> {
         if let Err(flood) = self.frames.received(bytes, Instant::now()) {
-            self.refusals.note(self.caller.0, &flood.to_string());
-            self.connects.note_flood(self.caller);
+            self.refusals.note(self.caller.id.uid, &flood.to_string());
+            self.connects.note_flood(&self.caller.share());
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, flood));
         }
         let Some(handshake) = &mut self.handshake else {
@@ -168,10 +272,10 @@ impl StreamGuard for ConnectionGuard {
 }
 
 impl Connected for Connection {
-    type ConnectInfo = UdsConnectInfo;
+    type ConnectInfo = Caller;
 
-    fn connect_info(&self) -> UdsConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> Caller {
+        self.guard.caller.clone()
     }
 }
 
@@ -180,10 +284,9 @@ mod tests {
     use std::io::Write;
 
     use tokio::io::AsyncReadExt;
-    use tokio::net::UnixStream;
 
     use super::*;
-    use crate::api::server::quota::UidQuota;
+    use crate::quota::places::Places;
 
     /// The result of a read that returns at once; None if it would wait.
     async fn read(connection: &mut Connection) -> Option<io::Result<usize>> {
@@ -201,18 +304,24 @@ mod tests {
         for speaks in [true, false] {
             let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
             here.set_nonblocking(true).unwrap();
-            let share = UidQuota::new(1, 1).acquire(Some(1), 1).unwrap();
+            let (id, activity) = (CallerId::default(), Activity::new());
+            let place = Places::new(1, 1).acquire(&id, &activity).unwrap();
             let (_cutter, cut) = watch::channel(false);
             let mut connection = GuardedStream {
                 stream: UnixStream::from_std(here).unwrap(),
                 guard: ConnectionGuard {
                     handshake: Some(Handshake::new(preface)),
                     cancel: WatchStream::from_changes(cut),
-                    frames: FrameBudget::new(Instant::now()),
-                    caller: (Some(1), Some(1)),
+                    frames: FrameBudget::new(),
+                    revoked: WatchStream::from_changes(place.revoked.clone()),
+                    caller: Caller {
+                        id,
+                        standing: Standing::Other,
+                        activity,
+                    },
                     refusals: RefusalLog::new("s"),
                     connects: ConnectBudget::default(),
-                    _permit: share,
+                    place,
                 },
             };
             assert!(read(&mut connection).await.is_none());

@@ -12,10 +12,10 @@ use tonic::{Request, Response, Status};
 use crate::api::finding_order::rank;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
-use crate::api::server::caller::caller_uid;
+use crate::api::server::caller::Caller;
 use crate::api::server::connectivity::read_counters;
 use crate::api::server::paging::{self, List};
-use crate::api::server::quota::UidQuota;
+use crate::api::server::quota::SharedPlaces;
 use crate::api::server::{attachments, drive_io, watch};
 use crate::api::status::{MAX_QUERY, exhausted, invalid, not_found, required, unresolved};
 use crate::api::{convert, explain, wire};
@@ -26,7 +26,7 @@ use crate::state::handle::Handle;
 pub(crate) struct InventoryService {
     handle: Handle,
     node: Arc<NodeFacts>,
-    watchers: UidQuota,
+    watchers: SharedPlaces,
     stopped: signal::Receiver<bool>,
     stalled_watcher: Duration,
 }
@@ -35,7 +35,7 @@ impl InventoryService {
     pub(crate) fn new(
         handle: Handle,
         node: Arc<NodeFacts>,
-        watchers: UidQuota,
+        watchers: SharedPlaces,
         stopped: signal::Receiver<bool>,
         stalled_watcher: Duration,
     ) -> InventoryService {
@@ -228,10 +228,9 @@ impl wire::inventory_server::Inventory for InventoryService {
         &self,
         request: Request<wire::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let uid = caller_uid(request.extensions());
-        let share = self
-            .watchers
-            .acquire(uid, 1)
+        let caller = request.extensions().get::<Caller>();
+        let share = caller
+            .and_then(|it| self.watchers.acquire_in_use(it.standing, &it.id))
             .ok_or_else(|| exhausted("too many watches are open; close some of them"))?;
         let resume = Some(request.get_ref().resume_revision).filter(|revision| *revision != 0);
         let events = watch::start(

@@ -1,13 +1,14 @@
 //! Refusals of connections: one line per uid and minute in the log, whatever was refused and however
-//! often, and how many connections a caller may open.
+//! often, with the number of the others when the minute is over, and how many connections a caller may open.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::server::token_bucket::TokenBucket;
+use crate::api::server::quota::Share;
+use crate::quota::token_bucket::TokenBucket;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Uids with lines of their own within a minute. All others have one together.
@@ -29,23 +30,56 @@ impl RefusalLog {
     }
 
     pub(super) fn note(&self, uid: Option<u32>, why: &str) {
-        // The state is consistent after any panic: no step of a change can panic.
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(more) = lines.due(uid, Instant::now()) {
-            tracing::warn!(
-                socket = &*self.socket,
-                uid,
-                more,
-                "connection refused: {why}"
-            );
+        let (key, noted) = self.lines().note(uid, Instant::now());
+        match noted {
+            Noted::Written => {
+                tracing::warn!(socket = &*self.socket, uid, "connection refused: {why}");
+            }
+            Noted::FirstCounted(due) => self.tell_number_at(due, key),
+            Noted::Counted => {}
         }
+    }
+
+    /// How many there were is in the log when the minute is over, also if no further one comes.
+    fn tell_number_at(&self, due: Instant, key: LineKey) {
+        let log = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep_until(due).await;
+            let more = log.lines().take_number(key, Instant::now());
+            let (socket, uid) = (&*log.socket, key.uid());
+            if more > 0 {
+                tracing::warn!(
+                    socket,
+                    uid,
+                    more,
+                    "further connections were refused within a minute"
+                );
+            }
+        });
+    }
+
+    /// The state is consistent after any panic: no step of a change can panic.
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Debug, Default)]
-struct Lines {
-    by_uid: BTreeMap<Option<u32>, Line>,
-    others: Option<Line>,
+struct Lines(BTreeMap<LineKey, Line>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LineKey {
+    Uid(Option<u32>),
+    Others,
+}
+
+impl LineKey {
+    fn uid(self) -> Option<u32> {
+        match self {
+            LineKey::Uid(uid) => uid,
+            LineKey::Others => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -55,78 +89,84 @@ struct Line {
     more: u64,
 }
 
+#[derive(Debug, PartialEq, Eq)]
+enum Noted {
+    /// It gets a line of its own.
+    Written,
+    /// It is counted, and the number is due at this time.
+    FirstCounted(Instant),
+    Counted,
+}
+
 impl Lines {
-    /// Whether a line is due, and how many refusals since the last one had none.
-    fn due(&mut self, uid: Option<u32>, now: Instant) -> Option<u64> {
-        let is_over = |line: &Line| now.duration_since(line.written) >= INTERVAL;
-        let is_full = self.by_uid.len() >= MAX_UIDS;
-        if is_full && !self.by_uid.contains_key(&uid) {
-            self.by_uid.retain(|_, line| !is_over(line));
+    fn note(&mut self, uid: Option<u32>, now: Instant) -> (LineKey, Noted) {
+        let is_over = |line: &Line| line.more == 0 && now - line.written >= INTERVAL;
+        let mut key = LineKey::Uid(uid);
+        if !self.0.contains_key(&key) && self.0.len() >= MAX_UIDS {
+            self.0.retain(|_, line| !is_over(line));
+            if self.0.len() >= MAX_UIDS {
+                key = LineKey::Others;
+            }
         }
-        let known = self.by_uid.contains_key(&uid) || self.by_uid.len() < MAX_UIDS;
-        let slot = match known {
-            true => {
-                let fresh = !self.by_uid.contains_key(&uid);
-                let line = self.by_uid.entry(uid).or_insert(Line {
+        let noted = match self.0.get_mut(&key) {
+            Some(line) if !is_over(line) => {
+                line.more += 1;
+                match line.more {
+                    1 => Noted::FirstCounted(line.written + INTERVAL),
+                    _ => Noted::Counted,
+                }
+            }
+            _ => {
+                let line = Line {
                     written: now,
                     more: 0,
-                });
-                if fresh {
-                    return Some(0);
-                }
-                line
+                };
+                self.0.insert(key, line);
+                Noted::Written
             }
-            false => match &mut self.others {
-                Some(line) => line,
-                None => {
-                    self.others = Some(Line {
-                        written: now,
-                        more: 0,
-                    });
-                    return Some(0);
-                }
-            },
         };
-        if !is_over(slot) {
-            slot.more += 1;
-            return None;
-        }
-        slot.written = now;
-        Some(std::mem::take(&mut slot.more))
+        (key, noted)
+    }
+
+    /// The number that is due, which is written now.
+    fn take_number(&mut self, key: LineKey, now: Instant) -> u64 {
+        let line = self.0.get_mut(&key);
+        line.map_or(0, |line| {
+            line.written = now;
+            std::mem::take(&mut line.more)
+        })
     }
 }
 
-/// New connections: far more at once than the bound on open ones, and so many per second for ever.
+/// New connections: far more at once than the bound on open ones, and 64 per second for ever.
 const CONNECT_BURST: u32 = 512;
-const CONNECTS_PER_SECOND: u32 = 64;
+const CONNECT_INTERVAL: Duration = Duration::from_micros(15_625);
 /// What a connection costs that was ended for a flood: a reconnect is no way around the budget.
 const FLOOD_CONNECTS: f64 = 64.0;
 /// Callers that are counted alone.
 const MAX_CALLERS: usize = 256;
 
-type Caller = (Option<u32>, Option<u32>);
-
-/// The connections that each uid and gid opens. Root is not limited.
+/// The connections that each caller opens. Root is not limited.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectBudget {
-    callers: Arc<Mutex<BTreeMap<Caller, TokenBucket>>>,
+    callers: Arc<Mutex<BTreeMap<Share, TokenBucket>>>,
 }
 
 impl ConnectBudget {
-    pub(super) fn admit(&self, caller: Caller) -> bool {
+    pub(super) fn admit(&self, caller: &Share) -> bool {
         self.take(caller, 1.0, Instant::now())
     }
 
     /// A connection of this caller was ended for a flood.
-    pub(super) fn note_flood(&self, caller: Caller) {
+    pub(super) fn note_flood(&self, caller: &Share) {
         let now = Instant::now();
         if !self.take(caller, FLOOD_CONNECTS, now) {
             self.take(caller, 1.0, now);
         }
     }
 
-    fn take(&self, caller: Caller, connects: f64, now: Instant) -> bool {
-        if caller.0 == Some(0) {
+    fn take(&self, caller: &Share, connects: f64, now: Instant) -> bool {
+        if *caller == Share::Root {
             return true;
         }
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,13 +174,13 @@ impl ConnectBudget {
             callers.retain(|_, bucket| !bucket.is_full(now));
         }
         // Too many at once share one bucket.
-        let key = match callers.contains_key(&caller) || callers.len() < MAX_CALLERS {
-            true => caller,
-            false => (None, None),
+        let key = match callers.contains_key(caller) || callers.len() < MAX_CALLERS {
+            true => caller.clone(),
+            false => Share::Uid(None),
         };
         callers
             .entry(key)
-            .or_insert_with(|| TokenBucket::new(CONNECT_BURST, CONNECTS_PER_SECOND, now))
+            .or_insert_with(|| TokenBucket::new(CONNECT_BURST, CONNECT_INTERVAL))
             .take(connects, now)
     }
 }
@@ -154,51 +194,75 @@ mod tests {
         let start = Instant::now();
         let mut lines = Lines::default();
         let at = |second| start + Duration::from_secs(second);
-        assert_eq!(lines.due(Some(4001), at(0)), Some(0));
-        for _ in 0..4000 {
-            assert_eq!(lines.due(Some(4001), at(1)), None);
+        assert_eq!(lines.note(Some(4001), at(0)).1, Noted::Written);
+        let (key, first) = lines.note(Some(4001), at(1));
+        assert_eq!(first, Noted::FirstCounted(at(60)));
+        for _ in 1..4000 {
+            assert_eq!(lines.note(Some(4001), at(1)).1, Noted::Counted);
         }
-        assert_eq!(lines.due(Some(4002), at(1)), Some(0));
-        assert_eq!(lines.due(Some(4001), at(60)), Some(4000));
-        assert_eq!(lines.due(Some(4001), at(61)), None);
+        assert_eq!(lines.note(Some(4002), at(1)).1, Noted::Written);
+        assert_eq!(lines.take_number(key, at(60)), 4000);
+        // That was the line of the next minute.
+        let (_, next) = lines.note(Some(4001), at(61));
+        assert_eq!(next, Noted::FirstCounted(at(120)));
+        assert_eq!(lines.take_number(key, at(120)), 1);
+        assert_eq!(lines.note(Some(4001), at(180)).1, Noted::Written);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_number_of_refusals_is_told_when_no_further_one_comes() {
+        let log = RefusalLog::new("s");
+        for _ in 0..100 {
+            log.note(Some(4001), "too many are open");
+        }
+        let pending = |log: &RefusalLog| log.lines().0.values().map(|line| line.more).sum::<u64>();
+        assert_eq!(pending(&log), 99);
+        tokio::time::sleep(INTERVAL + Duration::from_secs(1)).await;
+        assert_eq!(pending(&log), 0);
     }
 
     #[test]
     fn lines_of_many_uids_are_bounded() {
         let now = Instant::now();
         let mut lines = Lines::default();
-        let written = (0..10_000).filter(|uid| lines.due(Some(*uid), now).is_some());
+        let written = (0..10_000).filter(|uid| lines.note(Some(*uid), now).1 == Noted::Written);
         assert_eq!(written.count(), MAX_UIDS + 1);
         let later = now + INTERVAL;
+        lines.take_number(LineKey::Others, now);
+        let (key, noted) = lines.note(Some(20_000), later);
         assert_eq!(
-            lines.due(Some(20_000), later),
-            Some(0),
+            (key, noted),
+            (LineKey::Uid(Some(20_000)), Noted::Written),
             "there is room again"
         );
-        assert!(lines.by_uid.len() <= MAX_UIDS);
+        assert!(lines.0.len() <= MAX_UIDS);
     }
 
     #[tokio::test(start_paused = true)]
     async fn connections_have_a_budget_for_each_caller_and_root_has_none() {
         let budget = ConnectBudget::default();
-        let user = (Some(4001), Some(4001));
-        let admitted = || (0..10_000).filter(|_| budget.admit(user)).count();
+        let user = Share::Uid(Some(4001));
+        let admitted = || (0..10_000).filter(|_| budget.admit(&user)).count();
         assert_eq!(admitted(), 512);
-        assert!(budget.admit((Some(4002), Some(4002))));
-        assert!((0..10_000).all(|_| budget.admit((Some(0), Some(7)))));
+        assert!(budget.admit(&Share::Uid(Some(4002))));
+        assert!((0..10_000).all(|_| budget.admit(&Share::Root)));
+        // Pods of interposers: one that floods leaves the others alone.
+        let pod = |name: &str| Share::Reader(Some(65533), Some(name.into()));
+        assert!((0..10_000).any(|_| !budget.admit(&pod("/a"))));
+        assert!(budget.admit(&pod("/b")));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(admitted(), 64);
         // Somebody who is polite connects for ever.
         for _ in 0..10_000 {
             tokio::time::advance(Duration::from_millis(20)).await;
-            assert!(budget.admit(user));
+            assert!(budget.admit(&user));
         }
         for _ in 0..8 {
-            budget.note_flood(user);
+            budget.note_flood(&user);
         }
         assert!(admitted() < 64);
-        for gid in 0..10_000 {
-            budget.admit((Some(1), Some(gid)));
+        for uid in 0..10_000 {
+            budget.admit(&Share::Uid(Some(uid)));
         }
         assert!(budget.callers.lock().unwrap().len() <= MAX_CALLERS + 1);
     }

@@ -8,13 +8,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use crate::api::node_facts::NodeFacts;
+use crate::api::server::caller::{AgentAccess, AgentCallers, Caller};
 use crate::api::server::clean_orders::CleanOrders;
+use crate::api::server::quota::SharedPlaces;
 use crate::api::server::{confirm, connectivity, csi_volume};
 use crate::api::status::{
-    MAX_QUERY, bounded, failed_precondition, invalid, not_found, required, unavailable,
+    MAX_QUERY, bounded, exhausted, failed_precondition, invalid, not_found, required, unavailable,
 };
 use crate::api::{convert, wire};
 use crate::model::echo::echo;
@@ -29,6 +32,9 @@ use crate::state::handle::Handle;
 const MAX_DRIVER: usize = 256;
 /// Maximum number of volumes in one request.
 const MAX_HANDLES: usize = 1000;
+/// With root's, as many as the owner of the state lets wait.
+const MAX_CONFIRMS: usize = 24;
+const MAX_CONFIRMS_PER_UID: usize = 8;
 const MAX_SAMPLE: Duration = Duration::from_secs(60);
 /// A mount appears in the snapshot some hundredths of a second after it was made.
 const MOUNT_WAIT: Duration = Duration::from_millis(250);
@@ -42,6 +48,9 @@ pub(crate) struct StorageService {
     node: Arc<NodeFacts>,
     /// None: this daemon answers no orders.
     orders: Option<CleanOrders>,
+    callers: watch::Receiver<AgentCallers>,
+    /// The requests that wait for new readings.
+    confirms: SharedPlaces,
 }
 
 impl StorageService {
@@ -49,11 +58,14 @@ impl StorageService {
         handle: Handle,
         node: Arc<NodeFacts>,
         orders: Option<CleanOrders>,
+        callers: watch::Receiver<AgentCallers>,
     ) -> StorageService {
         StorageService {
             handle,
             node,
             orders,
+            callers,
+            confirms: SharedPlaces::new(MAX_CONFIRMS, MAX_CONFIRMS_PER_UID),
         }
     }
 
@@ -218,9 +230,21 @@ impl wire::storage_server::Storage for StorageService {
         &self,
         request: Request<wire::ConfirmRequest>,
     ) -> Result<Response<wire::Confirmation>, Status> {
-        confirm::confirm(&self.handle, &self.node, request.get_ref())
-            .await
-            .map(Response::new)
+        let caller = request.extensions().get::<Caller>();
+        let place = caller.and_then(|it| self.confirms.acquire_in_use(it.standing, &it.id));
+        let Some((mut place, _in_use)) = place else {
+            return Err(exhausted(
+                "too many of these requests wait for new readings",
+            ));
+        };
+        tokio::select! {
+            confirmed = confirm::confirm(&self.handle, &self.node, request.get_ref()) => {
+                confirmed.map(Response::new)
+            }
+            _ = place.revoked.wait_for(|revoked| *revoked) => Err(exhausted(
+                "another caller, of whom fewer requests wait, has got the place of this one",
+            )),
+        }
     }
 
     async fn clean_stale(
@@ -241,6 +265,12 @@ impl wire::storage_server::Storage for StorageService {
         request: Request<wire::WitnessRequest>,
     ) -> Result<Response<wire::WitnessResponse>, Status> {
         use wire::witness_request::Call;
+        let callers = self.callers.borrow().clone();
+        let may_report = callers.require(
+            AgentAccess::Full,
+            request.extensions(),
+            "report a driver that is bypassed: it may only read",
+        );
         let request = request.into_inner();
         required("driver", &request.driver, MAX_DRIVER)?;
         bounded("handle", &request.handle, MAX_QUERY)?;
@@ -252,10 +282,17 @@ impl wire::storage_server::Storage for StorageService {
         if call == Call::Unspecified {
             return Err(invalid("call", "is none that can be witnessed"));
         }
-        // The handle is shown to people: control characters must not reach their terminals.
-        self.handle
-            .set_bypassed(echo(&request.driver), call == Call::Bypassed)
-            .await?;
+        // What a reader says is shown to nobody, and takes back nothing.
+        match may_report {
+            // The name is shown to people: control characters must not reach their terminals.
+            Ok(()) => {
+                self.handle
+                    .set_bypassed(echo(&request.driver), call == Call::Bypassed)
+                    .await?;
+            }
+            Err(refusal) if call == Call::Bypassed => return Err(refusal),
+            Err(_) => {}
+        }
         let mut targets = vec![RefreshTarget::Mounts, RefreshTarget::Kubelet];
         if !request.path.is_empty() && matches!(call, Call::Staged | Call::Published) {
             let path = HostPath::from(request.path.as_str());

@@ -13,10 +13,11 @@ use tokio::sync::{mpsc, watch as signal};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::api::server::quota::QuotaPermit;
+use crate::api::server::caller::CallerId;
 use crate::api::status::{exhausted, shutting_down};
 use crate::api::{convert, wire};
 use crate::model::snapshot::Snapshot;
+use crate::quota::places::{InUse, PlacePermit};
 use crate::state::handle::{Handle, Subscription, SubscriptionStart};
 use wire::watch_event::{Change as Kind, Item};
 
@@ -28,7 +29,7 @@ pub(crate) async fn start(
     resume: Option<u64>,
     stopped: signal::Receiver<bool>,
     send_timeout: Duration,
-    share: QuotaPermit,
+    share: (PlacePermit<CallerId>, InUse),
 ) -> Result<ReceiverStream<Result<wire::WatchEvent, Status>>, Status> {
     let subscription = handle.subscribe(resume).await?;
     let (events, stream) = mpsc::channel(QUEUE);
@@ -40,8 +41,8 @@ pub(crate) async fn start(
     // The task is detached. It ends with the client (which drops the other end of the queue), with
     // the daemon, or when the client stops reading.
     tokio::spawn(async move {
-        let _share = share;
-        watcher.run(subscription, stopped).await;
+        let (mut place, _in_use) = share;
+        watcher.run(subscription, stopped, &mut place).await;
     });
     Ok(ReceiverStream::new(stream))
 }
@@ -61,12 +62,20 @@ enum WatchEnd {
 }
 
 impl Watcher {
-    async fn run(&self, subscription: Subscription, mut stopped: signal::Receiver<bool>) {
+    async fn run(
+        &self,
+        subscription: Subscription,
+        mut stopped: signal::Receiver<bool>,
+        place: &mut PlacePermit<CallerId>,
+    ) {
         let end = tokio::select! {
             end = self.follow(subscription) => end,
             () = self.events.closed() => WatchEnd::ClientGone,
             // An error: the sender no longer exists, and the daemon is ending.
             _ = stopped.wait_for(|stopped| *stopped) => WatchEnd::Status(shutting_down()),
+            _ = place.revoked.wait_for(|revoked| *revoked) => WatchEnd::Status(exhausted(
+                "another caller, who has fewer watches, has got the place of this one",
+            )),
         };
         if let WatchEnd::Status(status) = end {
             // If the queue is full, the client does not read; the end of the connection informs it.

@@ -15,8 +15,8 @@ use crate::csi::report::api::{ApiError, ApiServer};
 use crate::csi::report::attempts::Attempts;
 use crate::csi::report::condition::{ConditionStatus, StorageCondition};
 use crate::csi::report::node_condition::{Hold, NodeConditionKind};
-use crate::csi::report::token_bucket::TokenBucket;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+use crate::quota::token_bucket::TokenBucket;
 
 /// What the API server has.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ pub(crate) async fn run(
                     Ok(new) => {
                         if new.applied().is_some() {
                             if is_change(published.applied(), &wanted) {
-                                changes.take();
+                                changes.use_one();
                             }
                             if published.applied().is_none_or(|applied| applied.condition.status != wanted.status) {
                                 tracing::info!(node, condition = kind.name, status = wanted.status.name(), reason = wanted.reason, "the node condition is written");
@@ -272,7 +272,7 @@ mod tests {
             );
             tokio::time::sleep_until(due(applied.as_ref(), &wanted, &timing, &mut changes)).await;
             if is_change(applied.as_ref(), &wanted) {
-                changes.take();
+                changes.use_one();
             }
             applied = Some(AppliedCondition {
                 condition: wanted,

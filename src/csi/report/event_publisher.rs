@@ -16,12 +16,12 @@ use crate::csi::report::event::{Event, Regarding, regarding_node};
 use crate::csi::report::node_snapshot::NodeSnapshot;
 use crate::csi::report::queue::Queue;
 use crate::csi::report::retry_delay::RetryDelay;
-use crate::csi::report::token_bucket::TokenBucket;
 use crate::csi::report::transitions::{
     EventTarget, HEALTH_KNOWN, HEALTH_UNKNOWN, StorageTransition, StorageTransitionKind,
     detect_transitions, next_baseline,
 };
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+use crate::quota::token_bucket::TokenBucket;
 
 pub(crate) async fn run(
     mut views: watch::Receiver<DaemonView>,
@@ -189,7 +189,7 @@ impl<'a> EventPublisher<'a> {
         let Some(transition) = self.queue.first().cloned() else {
             return;
         };
-        self.rate_limit.take();
+        self.rate_limit.use_one();
         match self.publish(&transition).await {
             Ok(()) => {
                 self.retry_delay.reset();

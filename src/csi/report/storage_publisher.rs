@@ -23,9 +23,9 @@ use crate::csi::report::challenge::AnswerState;
 use crate::csi::report::node_snapshot::NodeSnapshot;
 use crate::csi::report::node_storage::{Context, says_the_same, storage_status, withdrawn_status};
 use crate::csi::report::quarantine::QuarantineState;
-use crate::csi::report::token_bucket::TokenBucket;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 use crate::model::hash::fnv1a_64;
+use crate::quota::token_bucket::TokenBucket;
 
 const OBJECT: &str = "NodeStorage";
 
@@ -109,7 +109,7 @@ pub(crate) async fn run(
                     Ok(new) => {
                         attempts.record_success();
                         if is_change {
-                            changes.take();
+                            changes.use_one();
                             log_change(node, published.as_ref(), &new);
                         }
                         published = Some(new);

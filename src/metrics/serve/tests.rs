@@ -175,7 +175,7 @@ async fn scrapes_are_refused_before_the_first_full_snapshot() {
 }
 
 #[tokio::test]
-async fn a_silent_connection_times_out_and_frees_its_slot() {
+async fn a_silent_connection_times_out_or_yields_its_place() {
     let limits = Limits {
         connections: 2,
         connection_timeout: Duration::from_millis(300),
@@ -186,7 +186,7 @@ async fn a_silent_connection_times_out_and_frees_its_slot() {
         TcpStream::connect(running.address).await,
         TcpStream::connect(running.address).await,
     ];
-    // Both places are taken: this one waits until they are free.
+    // Both places are taken: this one gets the first.
     assert!(
         ask(running.address, &get("/metrics", "*/*"))
             .await
@@ -201,6 +201,77 @@ async fn a_silent_connection_times_out_and_frees_its_slot() {
             .expect("closed");
         assert!(!rest.starts_with(b"HTTP/1.1 200"));
     }
+}
+
+/// Clients that send no request, a request byte by byte, or do not read the answer.
+#[tokio::test]
+async fn slow_clients_at_the_same_address_starve_no_scrape() {
+    let limits = Limits {
+        connections: 16,
+        connection_timeout: Duration::from_secs(600),
+        ..Limits::default()
+    };
+    let running = start(true, limits).await;
+    let mut slow = Vec::new();
+    for number in 0..300 {
+        let mut stream = TcpStream::connect(running.address).await.expect("connects");
+        let part = match number % 3 {
+            0 => String::new(),
+            1 => "GET /metrics HTTP/1.1\r\nHost: x\r\nX: a".to_owned(),
+            _ => get("/metrics", "*/*"),
+        };
+        // It may be cut off already.
+        let _ = stream.write_all(part.as_bytes()).await;
+        slow.push(stream);
+        if number % 10 == 0 {
+            let request = get("/metrics", "*/*");
+            let asked = ask(running.address, &request);
+            let answer = tokio::time::timeout(Duration::from_secs(5), asked).await;
+            assert!(answer.expect("in time").starts_with("HTTP/1.1 200 "));
+        }
+    }
+}
+
+/// As long as the daemon works for them, connections are not replaced: a newcomer waits.
+#[tokio::test]
+async fn a_scrape_waits_while_all_others_are_being_answered() {
+    let socket = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = socket.local_addr().expect("an address");
+    let limits = Limits {
+        connections: 2,
+        ..Limits::default()
+    };
+    let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
+    let (go, going) = watch::channel(false);
+    let respond = move |_| {
+        let (begun, mut going) = (begun.clone(), going.clone());
+        async move {
+            begun.send(()).expect("the test waits");
+            going.wait_for(|go| *go).await.expect("the test goes on");
+            plain_response(StatusCode::OK, "x")
+        }
+    };
+    let incoming = Incoming::new(socket, address.to_string());
+    let serving = tokio::spawn(serve_with(
+        incoming,
+        limits,
+        respond,
+        std::future::pending(),
+    ));
+    let scrape = || tokio::spawn(async move { ask(address, &get("/metrics", "*/*")).await });
+    let mut scrapes = Vec::new();
+    for _ in 0..2 {
+        scrapes.push(scrape());
+        beginning.recv().await.expect("an answer begins");
+    }
+    scrapes.push(scrape());
+    let is_third_waiting = tokio::time::timeout(RETRY_INTERVAL * 5, beginning.recv()).await;
+    assert!(is_third_waiting.is_err(), "there are two places");
+    go.send_replace(true);
+    for scrape in scrapes {
+        assert!(scrape.await.expect("ends").starts_with("HTTP/1.1 200 "));
+    }
+    serving.abort();
 }
 
 #[tokio::test]

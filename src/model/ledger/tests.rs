@@ -278,6 +278,72 @@ fn history_is_bounded_by_number_and_age() {
     assert_eq!(ledger.prune(bounds, at(1165)).len(), 2);
 }
 
+/// Raises and clears one finding.
+fn past(ledger: &mut Ledger, subject: &Subject, second: i64, is_user_made: bool) {
+    let judged = |verdict| {
+        vec![Judgement {
+            subject: subject.clone(),
+            reason: Reason::OutOfSpace,
+            verdict,
+        }]
+    };
+    let full = raised(Severity::Bad, Status::Degraded, "full");
+    ledger.apply(judged(Verdict::Raised(full)), at(second));
+    let ended = ledger.apply(judged(Verdict::Clear), at(second + 1));
+    assert_eq!(ended.len(), 1);
+    ledger.note_origins(&ended, |_| is_user_made);
+}
+
+fn count(ledger: &Ledger, is_wanted: impl Fn(&Finding) -> bool) -> usize {
+    let history = ledger.history().iter();
+    history.filter(|finding| is_wanted(finding)).count()
+}
+
+#[test]
+fn what_users_make_fills_at_most_half_of_the_history_and_leaves_the_rest_to_the_node() {
+    let bounds = RetentionLimits {
+        max_count: 50,
+        ..RetentionLimits::default()
+    };
+    let is_own = |finding: &Finding| finding.subject == volume("srv");
+    let mut ledger = Ledger::default();
+    past(&mut ledger, &volume("srv"), 0, false);
+    for number in 0..500 {
+        // Always another one, or always the same ones.
+        let name = format!("user{}", if number % 2 == 0 { number } else { 7 });
+        past(&mut ledger, &volume(&name), 10 + number, true);
+        ledger.prune(bounds, at(1000));
+    }
+    assert_eq!(ledger.history().len(), 50, "room that nobody else needs");
+    assert_eq!(count(&ledger, is_own), 1);
+    for number in 0..500 {
+        past(&mut ledger, &volume("srv"), 2000 + number * 2, false);
+        ledger.prune(bounds, at(4000));
+    }
+    assert_eq!(count(&ledger, is_own), 25);
+    assert_eq!(ledger.history().len(), 50);
+}
+
+#[test]
+fn a_subject_that_fails_again_and_again_pushes_no_other_out_of_the_history() {
+    let bounds = RetentionLimits {
+        max_count: 50,
+        ..RetentionLimits::default()
+    };
+    let mut ledger = Ledger::default();
+    for number in 0..20 {
+        past(&mut ledger, &volume(&format!("v{number}")), number, false);
+    }
+    for number in 0..500 {
+        past(&mut ledger, &volume("flapping"), 100 + number * 2, false);
+        assert!(ledger.prune(bounds, at(2000)).len() <= 1);
+    }
+    assert_eq!(count(&ledger, |it| it.subject != volume("flapping")), 20);
+    assert_eq!(ledger.history().len(), 50);
+    let newest = ledger.history()[0].cleared.as_ref().unwrap().time;
+    assert_eq!(newest, at(100 + 499 * 2 + 1));
+}
+
 fn any_verdict() -> impl Strategy<Value = Verdict> {
     let severity = prop_oneof![
         Just(Severity::Info),

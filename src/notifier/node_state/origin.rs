@@ -1,47 +1,18 @@
-//! Which causes an unprivileged user can make: a pod that fills its volume, a user's mount whose
-//! server hangs. There can be any number of them, with any names. They must not displace a cause of
-//! the node's own storage.
-//!
-//! In: drives and volumes of the daemon's answer. Out: yes or no for a subject. Pure.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Which causes an unprivileged user can make (`model::origin`), from the daemon's answer.
 
 use crate::api::wire;
 use crate::api::wire::{DriveKind, MountRole, SubjectKind};
+use crate::model::origin::{self, Mount, Volume};
 
-/// What the user of a volume on a local disk can do to it. All else is the storage's own failure.
-const REASONS_OF_USERS: &[&str] = &[
-    "OutOfSpace",
-    "OutOfInodes",
-    "NotMounted",
-    "StagingNotMounted",
-];
-
-pub(super) struct Origins<'a> {
-    volumes: BTreeMap<&'a str, &'a wire::Volume>,
-    remote_drives: BTreeSet<&'a str>,
-    /// Drives that carry a filesystem of the host, and those that carry one of a user.
-    host_drives: BTreeSet<&'a str>,
-    user_drives: BTreeSet<&'a str>,
-}
+pub(super) struct Origins<'a>(origin::Origins<'a>);
 
 impl<'a> Origins<'a> {
     pub(super) fn new(drives: &'a [wire::Drive], volumes: &'a [wire::Volume]) -> Origins<'a> {
         let remote = drives
             .iter()
             .filter(|drive| drive.kind() == DriveKind::Remote);
-        let (of_users, of_host): (Vec<_>, Vec<_>) =
-            volumes.iter().partition(|it| belongs_to_user(it));
-        let drives_of = |volumes: Vec<&'a wire::Volume>| {
-            let ids = volumes.into_iter().flat_map(|volume| &volume.drive_ids);
-            ids.map(String::as_str).collect()
-        };
-        Origins {
-            volumes: volumes.iter().map(|it| (it.id.as_str(), it)).collect(),
-            remote_drives: remote.map(|drive| drive.id.as_str()).collect(),
-            host_drives: drives_of(of_host),
-            user_drives: drives_of(of_users),
-        }
+        let remote = remote.map(|drive| drive.id.as_str());
+        Origins(origin::Origins::new(remote, volumes.iter().map(volume)))
     }
 
     /// `reasons`: those of the findings of the subject itself.
@@ -51,88 +22,35 @@ impl<'a> Origins<'a> {
         reasons: impl IntoIterator<Item = &'b str>,
     ) -> bool {
         let Some(subject) = subject else { return false };
-        match subject.kind() {
-            // A pod can bring a network disk of its own, as a volume in its specification.
-            SubjectKind::Drive => self.is_users_disk(&subject.id),
-            // Desktops attach images for their users.
-            SubjectKind::Device => is_loop(&subject.id),
-            SubjectKind::Volume => match self.volumes.get(subject.id.as_str()) {
-                Some(volume) => self.is_user_made_of(volume, reasons),
-                // It is gone: whose it was is not known.
-                None => true,
-            },
-            SubjectKind::Source | SubjectKind::Unspecified => false,
-        }
-    }
-
-    fn is_users_disk(&self, id: &str) -> bool {
-        self.remote_drives.contains(id)
-            && self.user_drives.contains(id)
-            && !self.host_drives.contains(id)
-    }
-
-    fn is_user_made_of<'b>(
-        &self,
-        volume: &wire::Volume,
-        reasons: impl IntoIterator<Item = &'b str>,
-    ) -> bool {
-        let is_local = !volume.drive_ids.is_empty()
-            && !volume.remote
-            && !volume.drive_ids.iter().any(|id| self.is_users_disk(id));
-        let can_make = |reason: &str| REASONS_OF_USERS.contains(&reason);
-        belongs_to_user(volume)
-            && (!is_local || is_users_mount(volume) || reasons.into_iter().all(can_make))
+        let subject = match subject.kind() {
+            SubjectKind::Drive => origin::Subject::Drive(&subject.id),
+            SubjectKind::Device => origin::Subject::Device(&subject.id),
+            SubjectKind::Volume => origin::Subject::Volume(&subject.id),
+            SubjectKind::Source | SubjectKind::Unspecified => origin::Subject::Source,
+        };
+        self.0.is_user_made(subject, reasons)
     }
 }
 
-/// A volume of pods, or a mount that a user can have made.
-fn belongs_to_user(volume: &wire::Volume) -> bool {
-    let is_on_host = |mount: &wire::VolumeMount| mount.role() == MountRole::Host;
-    let of_pods = !volume.driver.is_empty()
-        || !volume.pv.is_empty()
-        || (!volume.pods.is_empty() && !volume.mounts.iter().any(is_on_host));
-    of_pods || is_users_mount(volume)
-}
-
-/// A FUSE filesystem of a user; or a mount without set-user-id bits and devices, as mount(8),
-/// udisks and automount make them for users, of an image, or below /media or /net. Others are made by
-/// root, who hardens them in the same way.
-fn is_users_mount(volume: &wire::Volume) -> bool {
-    if !volume.driver.is_empty() || volume.mounts.is_empty() {
-        return false;
+fn volume(volume: &wire::Volume) -> Volume<'_> {
+    let mounts = volume.mounts.iter().map(|mount| Mount {
+        path: mount.path.as_str().into(),
+        is_on_host: mount.role() == MountRole::Host,
+        options: &mount.options,
+        super_options: &mount.super_options,
+    });
+    let fs_type = volume.filesystem.as_ref().map(|it| it.r#type.as_str());
+    Volume {
+        id: &volume.id,
+        has_driver: !volume.driver.is_empty(),
+        has_pv: !volume.pv.is_empty(),
+        has_pods: !volume.pods.is_empty(),
+        is_remote: volume.remote,
+        fs_type: fs_type.unwrap_or_default(),
+        devices: &volume.devices,
+        drives: volume.drive_ids.iter().map(String::as_str).collect(),
+        mounts: mounts.collect(),
     }
-    let fs_type = volume
-        .filesystem
-        .as_ref()
-        .map_or("", |it| it.r#type.as_str());
-    let is_fuse = fs_type == "fuse" || fs_type.starts_with("fuse.") || fs_type == "fuseblk";
-    // The kernel shows the owner behind the options of the server (fuse_show_options()).
-    let owner = |mount: &wire::VolumeMount| {
-        let mut options = mount.super_options.iter().rev();
-        options.find_map(|option| option.strip_prefix("user_id=")?.parse::<u32>().ok())
-    };
-    let is_confined = |mount: &wire::VolumeMount| {
-        ["nosuid", "nodev"]
-            .iter()
-            .all(|option| mount.options.iter().any(|it| it == option))
-    };
-    let is_medium = |mount: &wire::VolumeMount| {
-        ["/media/", "/run/media/", "/net/"]
-            .iter()
-            .any(|directory| mount.path.starts_with(directory))
-    };
-    let is_image = volume.devices.iter().any(|name| is_loop(name));
-    let mut mounts = volume.mounts.iter();
-    mounts.all(|mount| {
-        (is_fuse && owner(mount).is_some_and(|uid| uid != 0))
-            || (is_confined(mount) && (is_image || is_medium(mount)))
-    })
-}
-
-fn is_loop(device: &str) -> bool {
-    device
-        .strip_prefix("loop")
-        .is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 #[cfg(test)]

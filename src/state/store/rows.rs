@@ -41,7 +41,7 @@ pub(crate) fn load(
     }
     let mut statement = connection.prepare(
         "SELECT id, subject_kind, subject_id, reason, severity, status, message, since, last_seen, count, evidence, clears_when,
-            cleared_time, cleared_why, follows, by, time, note
+            cleared_time, cleared_why, user_made, follows, by, time, note
         FROM findings LEFT JOIN acknowledgements ON finding = id ORDER BY cleared_time DESC, id",
     )?;
     let mut rows = statement.query([])?;
@@ -122,13 +122,13 @@ fn put_finding(transaction: &Transaction<'_>, finding: &Finding) -> rusqlite::Re
     let subject = value(&finding.subject)?;
     let mut statement = transaction.prepare_cached(
         "INSERT INTO findings (id, subject_kind, subject_id, reason, severity, status, message, since, last_seen, count, evidence, clears_when,
-            cleared_time, cleared_why, follows)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+            cleared_time, cleared_why, follows, user_made)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
         ON CONFLICT (id) DO UPDATE SET subject_kind = excluded.subject_kind, subject_id = excluded.subject_id,
             severity = excluded.severity, status = excluded.status, message = excluded.message,
             since = excluded.since, last_seen = excluded.last_seen, count = excluded.count, evidence = excluded.evidence,
             clears_when = excluded.clears_when, cleared_time = excluded.cleared_time, cleared_why = excluded.cleared_why,
-            follows = excluded.follows",
+            follows = excluded.follows, user_made = excluded.user_made",
     )?;
     statement.execute(params![
         finding.id.as_str(),
@@ -149,6 +149,10 @@ fn put_finding(transaction: &Transaction<'_>, finding: &Finding) -> rusqlite::Re
             .map(|cleared| cleared.time.to_string()),
         finding.cleared.as_ref().map(|cleared| cleared.why.as_str()),
         finding.follows.as_ref().map(FindingId::as_str),
+        finding
+            .cleared
+            .as_ref()
+            .is_some_and(|cleared| cleared.is_user_made),
     ])?;
     match &finding.acknowledged {
         None => transaction.prepare_cached("DELETE FROM acknowledgements WHERE finding = ?1")?.execute([finding.id.as_str()])?,
@@ -199,6 +203,7 @@ fn finding(row: &Row<'_>, rebase: &Rebase) -> rusqlite::Result<Finding> {
             why: row
                 .get::<_, Option<String>>("cleared_why")?
                 .unwrap_or_default(),
+            is_user_made: row.get("user_made")?,
         }),
     };
     Ok(Finding {

@@ -49,6 +49,8 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     ) STRICT, WITHOUT ROWID;",
     // The id of the finding that announces the common cause.
     "ALTER TABLE findings ADD COLUMN follows TEXT;",
+    // Of a cleared one: a user could make it.
+    "ALTER TABLE findings ADD COLUMN user_made INTEGER NOT NULL DEFAULT 0;",
 ];
 
 pub(crate) fn version(connection: &Connection) -> rusqlite::Result<usize> {

@@ -334,8 +334,8 @@ async fn a_silent_connection_is_closed() {
     served.client().await.node().await.unwrap();
 }
 
-/// The flood uses up the quota of root while others are served. Here all clients have one uid, so
-/// the others are the earlier connections.
+/// The flood uses up the quota of root while others are served. Here all clients are one process, so
+/// the others are the earlier connections that are in use; idle ones yield to newcomers.
 #[tokio::test]
 async fn a_flood_of_connections_does_not_interrupt_existing_ones() {
     let limits = Limits {
@@ -346,11 +346,12 @@ async fn a_flood_of_connections_does_not_interrupt_existing_ones() {
     };
     let served = Served::with(snapshot(10), limits).await;
     let before = served.client().await;
-    before.node().await.unwrap();
+    let watch = before.watch(0).await.unwrap();
     let mut flood: Vec<UnixStream> = (0..100)
         .map(|_| UnixStream::connect(served.socket()).unwrap())
         .collect();
     within(30, before.volumes()).await.unwrap();
+    drop(watch);
     // The excess is closed at once, not queued.
     let last = flood.last_mut().unwrap();
     last.set_nonblocking(false).unwrap();

@@ -5,12 +5,14 @@
 //! In: the bytes of a connection, in pieces of any size. Out: an error once a budget is used up.
 //! Reads frame headers only (RFC 9113, 4.1). Pure.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
-use crate::api::server::token_bucket::TokenBucket;
+use crate::quota::token_bucket::TokenBucket;
 
 /// Length of `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n` (RFC 9113, 3.4).
-pub(super) const PREFACE_BYTES: usize = 24;
+pub(crate) const PREFACE_BYTES: usize = 24;
 const HEADER_BYTES: usize = 9;
 /// Frame types (RFC 9113, 6).
 const DATA: u8 = 0;
@@ -23,17 +25,17 @@ const SMALL_DATA: usize = 5;
 
 /// grpc-go sends a ping and a window update for each burst of data that it receives.
 const CONTROL_BURST: u32 = 2000;
-const CONTROL_PER_SECOND: u32 = 100;
+const CONTROL_INTERVAL: Duration = Duration::from_millis(10);
 /// Credit for a call, and for what the client has to acknowledge: it updates its windows at most
 /// once for so many bytes.
 const CONTROL_PER_CALL: f64 = 4.0;
 const BYTES_PER_CONTROL: f64 = 512.0;
 /// A client resets the calls that it cancels.
 const RESET_BURST: u32 = 500;
-const RESETS_PER_SECOND: u32 = 50;
+const RESET_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum FrameFlood {
+pub(crate) enum FrameFlood {
     #[error("too many HTTP/2 control frames")]
     Control,
     #[error("too many resets of HTTP/2 streams")]
@@ -41,7 +43,7 @@ pub(super) enum FrameFlood {
 }
 
 #[derive(Debug)]
-pub(super) struct FrameBudget {
+pub(crate) struct FrameBudget {
     /// Bytes of the preface or of a payload that are skipped.
     skip: usize,
     header: [u8; HEADER_BYTES],
@@ -51,17 +53,17 @@ pub(super) struct FrameBudget {
 }
 
 impl FrameBudget {
-    pub(super) fn new(now: Instant) -> FrameBudget {
+    pub(crate) fn new() -> FrameBudget {
         FrameBudget {
             skip: PREFACE_BYTES,
             header: [0; HEADER_BYTES],
             header_len: 0,
-            control: TokenBucket::new(CONTROL_BURST, CONTROL_PER_SECOND, now),
-            resets: TokenBucket::new(RESET_BURST, RESETS_PER_SECOND, now),
+            control: TokenBucket::new(CONTROL_BURST, CONTROL_INTERVAL),
+            resets: TokenBucket::new(RESET_BURST, RESET_INTERVAL),
         }
     }
 
-    pub(super) fn received(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), FrameFlood> {
+    pub(crate) fn received(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), FrameFlood> {
         loop {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -100,7 +102,7 @@ impl FrameBudget {
         Ok(())
     }
 
-    pub(super) fn sent(&mut self, bytes: usize) {
+    pub(crate) fn sent(&mut self, bytes: usize) {
         self.control.add(bytes as f64 / BYTES_PER_CONTROL);
     }
 }
@@ -119,18 +121,19 @@ mod tests {
         frame
     }
 
-    fn budget(now: Instant) -> FrameBudget {
-        let mut budget = FrameBudget::new(now);
+    /// After the preface, and the time.
+    fn budget() -> (FrameBudget, Instant) {
+        let mut budget = FrameBudget::new();
+        let now = Instant::now();
         budget
             .received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", now)
             .expect("the preface");
-        budget
+        (budget, now)
     }
 
     /// How many repetitions are taken, of a million.
     fn taken(bytes: &[u8]) -> (usize, Option<FrameFlood>) {
-        let now = Instant::now();
-        let mut budget = budget(now);
+        let (mut budget, now) = budget();
         for count in 0..1_000_000 {
             if let Err(flood) = budget.received(bytes, now) {
                 return (count, Some(flood));
@@ -159,8 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_frame_is_counted_once_in_whatever_pieces_it_arrives() {
-        let now = Instant::now();
-        let mut budget = budget(now);
+        let (mut budget, now) = budget();
         let mut stream = Vec::new();
         for _ in 0..2000 {
             // The payload looks like a ping.
@@ -187,8 +189,7 @@ mod tests {
             .concat(),
         );
         assert_eq!(taken(&call), (1_000_000, None));
-        let now = Instant::now();
-        let mut budget = budget(now);
+        let (mut budget, now) = budget();
         for _ in 0..100_000 {
             // The answer of a watch.
             budget.sent(2048);
@@ -200,7 +201,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn keepalive_is_for_ever() {
-        let mut budget = budget(Instant::now());
+        let (mut budget, _) = budget();
         for _ in 0..100_000 {
             tokio::time::advance(std::time::Duration::from_millis(20)).await;
             budget
