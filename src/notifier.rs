@@ -24,15 +24,12 @@ pub(crate) mod template;
 pub(crate) mod text;
 
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::CommandFactory;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::host::trusted_file;
 use crate::logging;
 use crate::manual::NOTIFY;
 use crate::model::causes::with_causes;
@@ -59,9 +56,6 @@ pub fn main(options: Options) -> ExitCode {
             &mut script,
         );
         return print(Ok(script));
-    }
-    if options.check_config && options.command.is_none() {
-        trust_service_user(&options.state_dir);
     }
     let mut config = match config::load(&options.config) {
         Ok(config) => config,
@@ -109,16 +103,6 @@ pub fn main(options: Options) -> ExitCode {
     // A thread may wait for a disk that does not respond.
     runtime.shutdown_timeout(Duration::ZERO);
     status
-}
-
-/// Root checks what the service of another user will do, as the owner of the state directory shows.
-/// Nothing is started then.
-fn trust_service_user(state_dir: &Path) {
-    if nix::unistd::geteuid().is_root()
-        && let Ok(found) = std::fs::metadata(state_dir)
-    {
-        trusted_file::trust_service_user(found.uid());
-    }
 }
 
 fn serve(runtime: &tokio::runtime::Runtime, options: Options, config: Config) -> ExitCode {

@@ -41,14 +41,12 @@ fn groups(text: &str) -> Vec<PathBuf> {
         .filter_map(|line| line.split_once(':')?.1.split_once(':'))
         .filter(|(_, path)| path.contains("diskvitals-check-"))
         .map(|(controllers, path)| {
-            let hierarchy = if controllers.is_empty() {
-                "unified"
-            } else {
-                controllers
+            let all = Path::new("/sys/fs/cgroup");
+            let hierarchy = match controllers {
+                "" if all.join("unified").exists() => "unified",
+                controllers => controllers,
             };
-            Path::new("/sys/fs/cgroup")
-                .join(hierarchy)
-                .join(path.trim_start_matches('/'))
+            all.join(hierarchy).join(path.trim_start_matches('/'))
         })
         .collect();
     assert!(!found.is_empty(), "no control group of its own: {text}");

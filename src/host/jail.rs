@@ -99,6 +99,11 @@ pub(crate) struct JailSpec {
 }
 
 impl JailSpec {
+    fn uid(&self) -> u32 {
+        let own = self.isolation.as_ref().map(|cell| cell.uid);
+        own.unwrap_or_else(|| nix::unistd::Uid::current().as_raw())
+    }
+
     /// How many processes and threads it may have. The address space of one process has no room for
     /// the stacks of more.
     fn tasks(&self) -> u64 {
@@ -172,6 +177,8 @@ pub(crate) struct JailedProcess {
     /// Bounds all its processes.
     bounds: Arc<RunGroup>,
     unbounded: Unbounded,
+    /// It runs as root.
+    is_root: bool,
     /// The name of our own binary as a process, which the program's replaces.
     own_name: Option<String>,
 }
@@ -241,6 +248,7 @@ pub(crate) fn start(
         progress,
         bounds,
         unbounded,
+        is_root: plan.uid() == 0,
         own_name,
     })
 }
@@ -413,9 +421,10 @@ impl JailedProcess {
         self.bounds.exceeded()
     }
 
-    /// Why no control group bounds the number of its processes.
+    /// Why nothing bounds the number of its processes, which may therefore make none: no control group,
+    /// and the kernel has no limit for root.
     pub(crate) fn tasks_unbounded_because(&self) -> Option<&str> {
-        self.unbounded.tasks.as_deref()
+        self.unbounded.tasks.as_deref().filter(|_| self.is_root)
     }
 
     /// Bytes that it and its present children caused to be read from devices (read_bytes of

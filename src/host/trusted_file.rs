@@ -16,7 +16,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
-use std::sync::OnceLock;
 
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
 use nix::libc;
@@ -26,8 +25,6 @@ use nix::sys::stat::{FileStat, Mode, fstatat};
 const MAX_LINKS: usize = 40;
 /// Of passwd(5) and group(5).
 const MAX_DATABASE: u64 = 16 << 20;
-
-static SERVICE_USER: OnceLock<u32> = OnceLock::new();
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TrustError {
@@ -55,13 +52,6 @@ pub(crate) enum TrustError {
         group: u32,
         mode: u32,
     },
-}
-
-/// Trusts this user from now on as well: where root only checks what a service of this user will do, and
-/// starts nothing.
-pub(crate) fn trust_service_user(uid: u32) {
-    // The first one stays: there is one service in a process.
-    SERVICE_USER.set(uid).ok();
 }
 
 /// Opens it for reading. An error of kind `PermissionDenied` with a `TrustError` inside: others may
@@ -114,11 +104,7 @@ impl Trusted {
             .and_then(|uid| uid.parse().ok());
         let further = nix::unistd::getgroups().unwrap_or_default();
         Trusted {
-            users: [0, euid.as_raw()]
-                .into_iter()
-                .chain(sudo)
-                .chain(SERVICE_USER.get().copied())
-                .collect(),
+            users: [0, euid.as_raw()].into_iter().chain(sudo).collect(),
             groups: further
                 .into_iter()
                 .chain([nix::unistd::getegid()])

@@ -144,6 +144,11 @@ impl<'a> Origins<'a> {
         }
     }
 
+    /// Whether it can be said of this subject.
+    pub(crate) fn is_known(&self, subject: Subject<'_>) -> bool {
+        !matches!(subject, Subject::Volume(id) if !self.volumes.contains_key(id))
+    }
+
     fn is_users_disk(&self, id: &str) -> bool {
         self.remote_drives.contains(id)
             && self.user_drives.contains(id)

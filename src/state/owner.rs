@@ -485,7 +485,9 @@ impl Owner {
             // Volumes that are gone are in the previous snapshot.
             let origins = Origins::of_snapshot(&previous);
             self.ledger.note_origins(&transitions, |finding| {
-                origins.is_user_made((&finding.subject).into(), [finding.reason.name()])
+                let subject = (&finding.subject).into();
+                // A volume of the former boot may be the node's own.
+                origins.is_known(subject) && origins.is_user_made(subject, [finding.reason.name()])
             });
         }
         self.ledger.prune(rules.history, now);

@@ -156,7 +156,7 @@ fn confine(
 /// the run, or the kernel has no limit for this user (root).
 fn most_tasks(plan: &JailSpec, in_group: bool) -> Result<Option<u64>, Errno> {
     let own = plan.isolation.as_ref();
-    let most = match own.map_or_else(|| Uid::current().as_raw(), |cell| cell.uid) {
+    let most = match plan.uid() {
         // Nothing else has the id: the number is that of this run.
         _ if own.is_some_and(Isolation::is_own_id) => plan.tasks() + BEYOND_GROUP,
         _ if in_group => return Ok(None),
@@ -320,7 +320,7 @@ fn hide_processes() -> io::Result<()> {
         .filter_map(|(from, to)| Some((to, std::fs::read(from).ok()?)))
         .collect();
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    let (options, target) = (Some("mode=0555,size=16m,nr_inodes=64"), "/proc");
+    let (options, target) = (Some("mode=0755,size=16m,nr_inodes=64"), "/proc");
     mount(Some("diskvitals"), target, Some("tmpfs"), flags, options)?;
     let proc = Path::new("/proc");
     std::fs::create_dir(proc.join("self"))?;

@@ -38,6 +38,8 @@ const MAX_NAMES: usize = 8;
 /// as some seven threads of the lowest priority have.
 const LOW_CPU_WEIGHT: u64 = 10;
 const LOW_CPU_SHARES: u64 = 102;
+/// Times the rate: more than a checker reads between two looks of its supervisor.
+const BURST: u64 = 32;
 
 /// What the processes of a run may use together.
 #[derive(Clone, Debug)]
@@ -309,8 +311,8 @@ impl GroupDir {
         }
         if let Some(rate) = bounds.read_rate.filter(|_| self.has("io")) {
             // The supervisor holds the checker at this rate, and knows how long. The kernel holds back
-            // only what escapes that.
-            let most = rate.saturating_mul(2);
+            // what escapes that, and no burst between two looks: nobody measures how long it does.
+            let most = rate.saturating_mul(BURST);
             for dev in bounds.devices.iter().map(|dev| whole_disk(root, *dev)) {
                 match is_v2 {
                     true => set("io.max", format!("{dev} rbps={most}")),

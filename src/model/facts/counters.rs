@@ -145,6 +145,7 @@ impl Facts {
             Observation::Unavailable => return Urgency::Nothing,
         };
         self.counters.error = None;
+        self.note_counters_read();
         let before = self.counters.read_at.replace(at);
         // The first reading is evidence for every drive, also without a counter.
         let mut change = match before {
@@ -273,6 +274,7 @@ fn incident_from_growth(reading: &CounterReading, growth: &CounterGrowth) -> Opt
         _ => return None,
     };
     let damaged = match (reading.source.as_str(), class) {
+        ("btrfs", _) if growth.name == "generation_errs" => DamagedCopies::ONE_OF_METADATA,
         // Read errors that md corrected by writing (fix_read_error(), drivers/md/raid1.c).
         ("md", _) => DamagedCopies::NONE,
         // Repaired from another copy if there is one: only the log reports a failed repair.

@@ -184,6 +184,7 @@ impl Facts {
             // The reader did not wait for the store; its later events are newer.
             ours.unattributed = ours.unattributed.max(old.unattributed);
             ours.gap_until = ours.gap_until.max(old.gap_until);
+            ours.lost_records = ours.lost_records.or(old.lost_records);
         }
     }
 
@@ -275,16 +276,17 @@ impl Facts {
             {
                 self.probes.request(id);
             }
-            let without_good_copy = match event.damaged {
-                DamagedCopies::ALL | DamagedCopies::NONE => false,
-                damaged => self
+            // A filesystem that no scan has found may have no other copy.
+            let without_good_copy = event.damaged.is_partial()
+                && self
                     .btrfs_of_volume(&subject)
-                    .is_some_and(|fs| !fs.has_good_copy(damaged)),
-            };
+                    .is_none_or(|fs| !fs.has_good_copy(event.damaged));
             let memory = Arc::make_mut(self.kernel.errors.entry(subject).or_default());
             let new = match without_good_copy {
+                // Also a later record of an incident: a member may have gone missing in it.
                 true => memory.add(&Event {
                     damaged: DamagedCopies::ALL,
+                    count: event.count.max(1),
                     ..event.clone()
                 }),
                 false => memory.add(event),
@@ -399,6 +401,7 @@ impl Facts {
 
     fn reset_for_new_boot(&mut self) {
         self.kernel.attached_at.clear();
+        Arc::make_mut(&mut self.kernel.progress).lost_records = None;
         let subjects: Vec<Subject> = self.kernel.errors.keys().cloned().collect();
         for subject in &subjects {
             self.clear_mount_errors(subject);

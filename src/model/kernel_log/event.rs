@@ -270,6 +270,10 @@ impl DamagedCopies {
         *self == DamagedCopies::ALL
     }
 
+    pub(crate) fn is_partial(self) -> bool {
+        self != DamagedCopies::ALL && self != DamagedCopies::NONE
+    }
+
     pub(crate) fn worst_of(self, other: DamagedCopies) -> DamagedCopies {
         DamagedCopies {
             data: self.data.max(other.data),

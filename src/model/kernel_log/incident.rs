@@ -58,6 +58,7 @@ pub(crate) struct Incident {
 
 #[derive(Clone, Copy, Debug)]
 struct DamagedBlock {
+    root: Option<i64>,
     inode: u64,
     offset: u64,
     /// A bit for each mirror.
@@ -242,15 +243,18 @@ impl Incident {
         let Some(copy) = parsed.copy else {
             return parsed.damaged;
         };
-        let is_it = |block: &DamagedBlock| (block.inode, block.offset) == (copy.inode, copy.offset);
+        let place = (copy.inode, copy.offset);
+        let is_there = |block: &DamagedBlock| (block.inode, block.offset) == place;
         if parsed.damaged == DamagedCopies::NONE {
-            self.damaged_blocks.retain(|block| !is_it(block));
+            self.damaged_blocks.retain(|block| !is_there(block));
             return parsed.damaged;
         }
+        let is_it = |block: &DamagedBlock| is_there(block) && block.root == copy.root;
         let known = self.damaged_blocks.iter().position(is_it);
         let mut block = match known {
             Some(at) => self.damaged_blocks.remove(at),
             None => DamagedBlock {
+                root: copy.root,
                 inode: copy.inode,
                 offset: copy.offset,
                 mirrors: 0,

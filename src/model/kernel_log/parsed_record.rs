@@ -34,6 +34,8 @@ pub(crate) struct ParsedRecord {
 /// One copy of a block of a btrfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockCopy {
+    /// The subvolume of the file. A record of a repair does not say it.
+    pub root: Option<i64>,
     /// 0 for metadata.
     pub inode: u64,
     /// In the file, or the logical address of metadata.

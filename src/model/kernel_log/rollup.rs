@@ -193,7 +193,12 @@ impl Group {
         if event.blame != other.blame {
             event.blame = Blame::Unclear;
         }
-        event.damaged = event.damaged.worst_of(other.damaged);
+        // Later records of an incident that was reported say nothing of their own.
+        if event.count == other.count {
+            event.damaged = other.damaged;
+        } else if other.count > 0 {
+            event.damaged = event.damaged.worst_of(other.damaged);
+        }
         if other.seq >= event.seq {
             event.seq = other.seq;
             event.last = other.last;

@@ -54,7 +54,7 @@ pub(super) fn clear(dir: &Path, depth: usize, deadline: Instant) -> Vec<PathBuf>
         groups_in(dir).into_iter().partition(|path| is_ours(path));
     let left = ours.into_iter().filter(|path| match File::open(path) {
         Ok(dir) => match Flock::lock(dir, FlockArg::LockExclusiveNonblock) {
-            Ok(_held) => !kill_and_remove(path, deadline),
+            Ok(held) => is_still(path, &held) && !kill_and_remove(path, deadline),
             Err(_) => false,
         },
         // Removed meanwhile.
@@ -65,6 +65,13 @@ pub(super) fn clear(dir: &Path, depth: usize, deadline: Instant) -> Vec<PathBuf>
         .filter(|_| depth > 0)
         .flat_map(|dir| clear(dir, depth - 1, deadline));
     left.chain(below).collect()
+}
+
+/// Its owner may have removed it meanwhile, and made another one of the same name.
+fn is_still(path: &Path, dir: &File) -> bool {
+    let same = |found: std::fs::Metadata| Some((found.dev(), found.ino()));
+    let ours = dir.metadata().ok().and_then(same);
+    ours.is_some() && ours == std::fs::metadata(path).ok().and_then(same)
 }
 
 /// Users can make groups of any name where one is delegated to them.

@@ -217,15 +217,14 @@ fn a_drive_without_counters_is_unknown_while_records_may_be_lost() {
     world.facts.take_counters_request();
     records_lost(&mut world, 500, 100);
     assert!(world.facts.take_counters_request(), "read at once");
-    assert_eq!(world.facts.take_smart_request(), [DriveId::new("A")]);
+    // It would refuse the question, and count that as an error.
+    assert_eq!(world.facts.take_smart_request(), []);
     let why = unknown(&world, 101).expect("unknown");
     assert!(
         why.ends_with("and this drive has no counters of errors"),
         "{why}"
     );
-    // The same loss goes on: the drives' own logs are not read again and again.
     records_lost(&mut world, 900, 300);
-    assert_eq!(world.facts.take_smart_request(), []);
     assert!(unknown(&world, 899).is_some());
     assert_eq!(
         unknown(&world, 901),
@@ -256,6 +255,7 @@ fn a_drive_whose_counters_stand_still_keeps_its_health_when_records_are_lost() {
                 &values(errors),
                 102,
             );
+            records_lost(&mut world, 900, 129);
         }
         let why = unknown(&world, 130);
         let is_it = match (&why, expected) {
@@ -263,6 +263,18 @@ fn a_drive_whose_counters_stand_still_keeps_its_health_when_records_are_lost() {
             (why, expected) => why.is_none() && expected.is_none(),
         };
         assert!(is_it, "{why:?} {expected:?}");
+    }
+}
+
+/// The own logs of drives are read once while records are lost.
+#[test]
+fn drives_with_smart_data_are_asked_when_records_are_lost() {
+    let mut world = plain();
+    answer(&mut world, 0, 1);
+    for (lost, second, asked) in [(500, 100, 1), (900, 300, 0), (1000, 2000, 1)] {
+        records_lost(&mut world, lost, second);
+        let drives = world.facts.take_smart_request();
+        assert_eq!(drives, vec![DriveId::new("A"); asked], "{second}");
     }
 }
 

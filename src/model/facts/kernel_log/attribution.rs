@@ -98,6 +98,13 @@ impl Facts {
             // The event is about former content of the device.
             return Attribution::Unattributed;
         }
+        // Which copies a btrfs has, the scan after its mount says.
+        if event.damaged.is_partial()
+            && volumes.iter().any(|it| self.btrfs_of_volume(it).is_none())
+            && !self.mount_lag_elapsed(since, now)
+        {
+            return Attribution::Deferred;
+        }
         if !volumes.is_empty() {
             return Attribution::Subjects(volumes);
         }

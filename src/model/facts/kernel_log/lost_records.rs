@@ -23,6 +23,9 @@ const DELAY: Duration = Duration::from_secs(15);
 pub struct LostRecords {
     pub from: Timestamp,
     pub until: Timestamp,
+    /// The first loss that no reading of the counters has followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread_since: Option<Timestamp>,
 }
 
 impl Facts {
@@ -32,12 +35,31 @@ impl Facts {
         let lost = self.lost_records(now);
         self.are_counters_due = true;
         self.is_smart_due |= lost.is_none();
-        let from = match lost {
-            Some(lost) => lost.from,
-            None => now.saturating_sub(DELAY).unwrap_or(now),
+        let new = LostRecords {
+            from: now.saturating_sub(DELAY).unwrap_or(now),
+            until: now,
+            unread_since: Some(now),
         };
-        Arc::make_mut(&mut self.kernel.progress).lost_records =
-            Some(LostRecords { from, until: now });
+        Arc::make_mut(&mut self.kernel.progress).lost_records = Some(match lost {
+            Some(lost) => LostRecords {
+                from: lost.from,
+                unread_since: lost.unread_since.or(Some(now)),
+                ..new
+            },
+            None => new,
+        });
+    }
+
+    /// The counters have been read.
+    pub(in crate::model::facts) fn note_counters_read(&mut self) {
+        let lost = self.kernel.progress.lost_records;
+        if lost.is_some_and(|lost| lost.unread_since.is_some()) {
+            let progress = Arc::make_mut(&mut self.kernel.progress);
+            progress.lost_records = lost.map(|lost| LostRecords {
+                unread_since: None,
+                ..lost
+            });
+        }
     }
 
     fn lost_records(&self, now: Timestamp) -> Option<LostRecords> {
@@ -52,7 +74,13 @@ impl Facts {
         }
         let present = self.drives.values();
         let present = present.filter(|known| known.missing_since.is_none());
-        present.map(|known| known.facts.id.clone()).collect()
+        let ids = present.map(|known| &known.facts.id);
+        // A drive without SMART data refuses the question, and counts that as an error.
+        let has_answered = |id: &&DriveId| {
+            let smart = self.smart.get(id);
+            smart.is_some_and(|smart| smart.history.last.is_some())
+        };
+        ids.filter(has_answered).cloned().collect()
     }
 
     /// Why nothing is known of a drive without SMART data: records about it may have been lost, and
@@ -79,9 +107,8 @@ impl Facts {
             let why = format!("{gap}, and a counter of this drive's errors has changed meanwhile");
             return Some(UnknownHealth::failed(why));
         }
-        let read = self.counters.read_at();
-        let is_read = elapsed(lost.from, now) < 2 * DELAY
-            || read.is_some_and(|read| read >= lost.until || elapsed(read, lost.until) < DELAY);
+        let unread = lost.unread_since;
+        let is_read = unread.is_none_or(|since| elapsed(since, now) < 2 * DELAY);
         (!is_read).then(|| {
             UnknownHealth::failed(format!("{gap}, and the counters of errors are not read"))
         })

@@ -381,11 +381,11 @@ impl IncidentUpdate<'_> {
             0
         };
         self.incident.reported.insert(class);
-        if class == Class::FsCorruption {
-            let reported = &mut self.incident.reported_damage;
-            *reported = reported.worst_of(parsed.damaged);
-        }
         if new {
+            if class == Class::FsCorruption {
+                let reported = &mut self.incident.reported_damage;
+                *reported = reported.worst_of(parsed.damaged);
+            }
             self.incident.latest_class = class;
         }
         let first = self

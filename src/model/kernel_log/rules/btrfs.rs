@@ -362,11 +362,15 @@ fn damaged_copy(
 
 /// `csum failed root 5 ino 257 off 0 csum 0x1 expected csum 0x2 mirror 1`
 fn data_copy(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let [.., inode, _, offset] = text.fields else {
+    let [root @ .., inode, _, offset] = text.fields else {
         return None;
     };
     let mirror = text.after.trim_end().rsplit_once(" mirror ");
     let copy = mirror.and_then(|(_, mirror)| block_copy(inode, offset, mirror));
+    let copy = copy.map(|copy| BlockCopy {
+        root: root.first().and_then(|root| root.parse().ok()),
+        ..copy
+    });
     Some(damaged_copy(text, DamagedCopies::ONE_OF_DATA, copy))
 }
 
@@ -410,6 +414,7 @@ fn scrubbed_copy(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 
 fn block_copy(inode: &str, offset: &str, mirror: &str) -> Option<BlockCopy> {
     Some(BlockCopy {
+        root: None,
         inode: inode.parse().ok()?,
         offset: offset.parse().ok()?,
         mirror: mirror.parse().ok()?,

@@ -282,6 +282,16 @@ fn damaged_copies_of_a_btrfs_are_counted_by_block() {
             vec![counted.into()],
             "fs-corruption sda1 unclear copies 1 1",
         ),
+        // Another file.
+        (
+            vec![data(0, 1), data(0, 2).replace("root 5", "root 257")],
+            one,
+        ),
+        // Its counters are of the past: a record that joins decides nothing.
+        (
+            vec![data(0, 1), counted.replace("rd 0", "rd 7"), data(0, 2)],
+            &two.replace("; ", "; fs-error sda1 unclear; "),
+        ),
         (
             vec![metadata(65536, 1), repaired(0, 65536), metadata(65536, 2)],
             "fs-corruption sda1 unclear copies 0 1",
