@@ -164,8 +164,8 @@ fn each_version_gets_its_own_files_for_the_same_bounds() {
     assert!(read("pids.max").starts_with("576"));
     assert_eq!(read("cpu.weight"), "10");
     assert_eq!(read("cpu.shares"), "102");
-    assert_eq!(read("io.max"), "8:0 rbps=2097152");
-    assert_eq!(read("blkio.throttle.read_bps_device"), "8:0 2097152");
+    assert_eq!(read("io.max"), "8:0 rbps=33554432");
+    assert_eq!(read("blkio.throttle.read_bps_device"), "8:0 33554432");
     assert_eq!(read(swap), "0");
 
     let group = RunGroup {
