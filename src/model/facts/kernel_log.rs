@@ -284,11 +284,16 @@ impl Facts {
             let memory = Arc::make_mut(self.kernel.errors.entry(subject).or_default());
             let new = match without_good_copy {
                 // Also a later record of an incident: a member may have gone missing in it.
-                true => memory.add(&Event {
-                    damaged: DamagedCopies::ALL,
-                    count: event.count.max(1),
-                    ..event.clone()
-                }),
+                true => {
+                    let is_first = memory
+                        .get(event.class)
+                        .is_none_or(|tally| tally.last_uncorrected.is_none());
+                    memory.add(&Event {
+                        damaged: DamagedCopies::ALL,
+                        count: event.count.max(u64::from(is_first)),
+                        ..event.clone()
+                    })
+                }
                 false => memory.add(event),
             };
             self.are_counters_due |= event.first.origin == LineOrigin::KernelLog;

@@ -2,6 +2,7 @@
 
 use crate::model::block::{Layer, LayerState, MdMember, MdState};
 use crate::model::drive::Transport;
+use crate::model::finding::{Severity, Subject};
 use crate::model::fixture::*;
 use crate::model::kernel_log::event::{
     Batch, Blame, Class, Cursor, DamagedCopies, Event, LineOrigin, Operation,
@@ -596,6 +597,41 @@ fn damaged_copies_are_corruption_where_no_other_is_left() {
             "{profiles:?} {missing} {damaged:?}: {raised:?}"
         );
     }
+}
+
+/// An incident lasts for minutes, and what is left of its filesystem may change meanwhile.
+#[test]
+fn a_later_record_of_an_incident_is_judged_by_what_is_left_then() {
+    let mut world = TestHost::default()
+        .disk("sda", "8:0", "A")
+        .disk("sdb", "8:16", "B")
+        .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
+    let fs = btrfs("b-1", &["sda", "sdb"], "raid1");
+    world.inventory.btrfs.push(fs);
+    world.read_all(0);
+    let damaged = DamagedCopies::ONE_OF_DATA;
+    let record = |second: i64, count| Event {
+        damaged,
+        count,
+        ..event(Class::FsCorruption, "sda", at(second), &[])
+    };
+    log(&mut world, 1, vec![record(1, 1)], 1);
+    let severity = |world: &mut TestHost, second: i64| {
+        let found = world.raised_for(Reason::FilesystemCorrupted, second);
+        found.expect("raised").severity
+    };
+    assert_eq!(severity(&mut world, 2), Severity::Suspect);
+    world.inventory.btrfs[0].missing_devices = 1;
+    world.scan(10);
+    log(&mut world, 2, vec![record(11, 0), record(12, 0)], 12);
+    assert_eq!(severity(&mut world, 13), Severity::Bad);
+    let subject = Subject::Volume(volume("mnt:/data"));
+    let tally = world.facts.tally(&subject, Class::FsCorruption);
+    assert_eq!(
+        tally.map(|tally| tally.incidents),
+        Some(2),
+        "not one for each record"
+    );
 }
 
 #[test]
