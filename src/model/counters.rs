@@ -106,10 +106,16 @@ pub struct CounterHistory {
 
 impl CounterHistory {
     /// A note without a counter.
-    pub(crate) fn note(file: String, details: BTreeMap<String, String>) -> CounterHistory {
+    pub(crate) fn note<const N: usize>(
+        file: String,
+        details: [(&str, Option<String>); N],
+    ) -> CounterHistory {
+        let details = details.into_iter();
         CounterHistory {
             file,
-            details,
+            details: details
+                .filter_map(|(name, text)| Some((name.to_owned(), text?)))
+                .collect(),
             ..CounterHistory::default()
         }
     }

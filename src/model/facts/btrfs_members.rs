@@ -19,6 +19,7 @@ use crate::model::facts::drive_use::is_part_of;
 use crate::model::facts::{Facts, KnownVolume, elapsed};
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, VolumeId};
+use crate::model::volume::VolumeFacts;
 
 /// The kind of note; its name is followed by the id of the member, or by its former device.
 pub(super) const AWAY: &str = "btrfs-away ";
@@ -55,16 +56,14 @@ impl Away {
 
     fn to_note(&self, file: String) -> CounterHistory {
         let text = |time: &Option<Timestamp>| time.as_ref().map(Timestamp::to_string);
-        let texts = [
+        let details = [
             ("since", Some(self.since.to_string())),
             ("until", text(&self.until)),
             ("mount", self.mount.clone()),
             ("unlisted", text(&self.unlisted)),
             ("drive", self.drive.as_ref().map(DriveId::to_string)),
         ];
-        let texts = texts.into_iter();
-        let details = texts.filter_map(|(name, text)| Some((name.to_owned(), text?)));
-        CounterHistory::note(file, details.collect())
+        CounterHistory::note(file, details)
     }
 }
 
@@ -234,8 +233,12 @@ impl Facts {
         let Subject::Volume(id) = volume else {
             return None;
         };
-        let device = self.volumes.get(id)?.facts.device.as_ref()?;
-        self.inventory()?.btrfs_of(device)
+        self.btrfs_below(&self.volumes.get(id)?.facts)
+    }
+
+    /// The mounted btrfs that the device of this volume is, or was, a member of.
+    pub(in crate::model::facts) fn btrfs_below(&self, volume: &VolumeFacts) -> Option<&BtrfsFs> {
+        self.inventory()?.btrfs_of(volume.device.as_ref()?)
     }
 
     pub(super) fn volume_of_btrfs(&self, fs: &BtrfsFs) -> Option<&KnownVolume> {
@@ -257,8 +260,7 @@ impl Facts {
     /// When the last scrub of this volume's btrfs began, by the wall clock, if it read every member
     /// to the end and found no error. None while a member is missing.
     pub(crate) fn clean_scrub(&self, known: &KnownVolume) -> Option<Timestamp> {
-        let device = known.facts.device.as_ref()?;
-        self.scrub_without_errors(known, self.inventory()?.btrfs_of(device)?)
+        self.scrub_without_errors(known, self.btrfs_below(&known.facts)?)
     }
 
     /// A scrub that counts corrected errors proves nothing: a read-only one repairs none of them.

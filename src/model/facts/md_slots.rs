@@ -26,14 +26,12 @@ impl SlotHistory {
     }
 
     fn to_note(&self, array: &str) -> CounterHistory {
-        let texts = [
+        let details = [
             ("device", Some(self.device.clone())),
             ("drive", self.drive.as_ref().map(DriveId::to_string)),
             ("last_in_sync", Some(self.last_in_sync.to_string())),
         ];
-        let texts = texts.into_iter();
-        let details = texts.filter_map(|(name, text)| Some((name.to_owned(), text?)));
-        CounterHistory::note(format!("/sys/block/{array}/md"), details.collect())
+        CounterHistory::note(format!("/sys/block/{array}/md"), details)
     }
 }
 

@@ -244,10 +244,7 @@ impl Facts {
 
     /// Whether there is a layer between the filesystem and its drives; it outlives one of them.
     fn is_layered(&self, facts: &VolumeFacts) -> bool {
-        let btrfs = facts
-            .device
-            .as_ref()
-            .and_then(|name| self.inventory()?.btrfs_of(name));
+        let btrfs = self.btrfs_below(facts);
         let is_layer = |name: &String| {
             let Some(device) = self.device(name) else {
                 return true;
@@ -264,10 +261,7 @@ impl Facts {
             .devices
             .iter()
             .filter_map(|name| self.layers.get(name));
-        let btrfs = facts
-            .device
-            .as_ref()
-            .and_then(|name| self.inventory()?.btrfs_of(name));
+        let btrfs = self.btrfs_below(facts);
         let mut intact = layers
             .filter_map(|layer| layer.state.value()?.is_intact())
             .chain(btrfs.map(|fs| fs.without_copy() == 0))

@@ -23,8 +23,7 @@ impl Check {
 impl Facts {
     /// The UUID of the volume's btrfs, if the record of its last scrub decides about a finding.
     pub(crate) fn awaited_scrub(&self, known: &KnownVolume) -> Option<String> {
-        let device = known.facts.device.as_ref()?;
-        let fs = self.inventory()?.btrfs_of(device)?;
+        let fs = self.btrfs_below(&known.facts)?;
         let is_awaited = !fs.returned.is_empty() || self.unscrubbed_checks(known).next().is_some();
         is_awaited.then(|| fs.uuid.clone())
     }

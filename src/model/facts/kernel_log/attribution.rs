@@ -179,10 +179,7 @@ impl Facts {
                 .is_some_and(|device| matches!(device.layer, Layer::Md { .. }))
                 || matches!(self.layer_state(name), Some(LayerState::DmRaid { .. }))
         };
-        let btrfs = volume
-            .device
-            .as_ref()
-            .and_then(|name| self.inventory()?.btrfs_of(name));
+        let btrfs = self.btrfs_below(volume);
         volume.devices.iter().any(is_array)
             || btrfs.is_some_and(|fs| fs.devices.len() + fs.missing_devices as usize > 1)
     }
@@ -258,7 +255,7 @@ impl Facts {
         let on = |known: &&crate::model::facts::KnownVolume| {
             let facts = &known.facts;
             let device = facts.device.as_deref();
-            let btrfs = device.and_then(|name| self.inventory()?.btrfs_of(name));
+            let btrfs = self.btrfs_below(facts);
             device.is_some_and(|name| wanted.contains(&name))
                 || btrfs.is_some_and(|fs| wanted.iter().any(|name| fs.has_member(name)))
                 || uuid.is_some() && facts.fs_uuid.as_deref() == uuid
