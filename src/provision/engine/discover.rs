@@ -127,7 +127,7 @@ pub(crate) fn build_volumes(
                 // No caller has received it.
                 volume.exists &= !unfinished.contains(handle);
             }
-            volume.intent = Some(intent);
+            (volume.intent, volume.has_begun) = (Some(intent), true);
         }
     }
     for (handle, file) in records_by_handle(&found.attachments) {

@@ -84,8 +84,12 @@ async fn recover_and_reconcile<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
-    if let Some(intent) = volume.intent.clone() {
-        recover_operation(ctx, volume, intent.operation).await?;
+    match volume.intent.clone() {
+        Some(intent) if volume.has_begun => {
+            recover_operation(ctx, volume, intent.operation).await?;
+        }
+        Some(_) => ctx.end_operation(volume).await?,
+        None => {}
     }
     reconcile_once(ctx, volume).await
 }

@@ -257,7 +257,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Writes the intent of an operation. The record may exist whatever the step returns, so the
-    /// volume keeps the intent in either case.
+    /// volume keeps the intent in either case. After an error no step of the operation has begun.
     pub(crate) async fn begin_operation(
         &self,
         volume: &mut Volume,
@@ -265,8 +265,8 @@ impl<S: StepExecutor> StepContext<S> {
     ) -> Result<(), ProvisionError> {
         volume.intent = Some(volume.new_intent(operation, clock::wall_now()));
         let written = self.write_intent(volume).await;
-        // After an error no step has begun. If this removal fails too, recovery removes the intent
-        // later.
+        volume.has_begun = written.is_ok();
+        // If this removal fails too, recovery removes the intent later.
         if !matches!(written, Ok(()) | Err(ProvisionError::Stuck(_)))
             && let Err(error) = self.end_operation(volume).await
         {

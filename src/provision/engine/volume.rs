@@ -57,6 +57,9 @@ pub(crate) struct Volume {
     pub unknown_fields: Map<String, Value>,
     /// The intent of the running or interrupted operation, as stored on disk.
     pub intent: Option<Intent>,
+    /// A step of the intent's operation may have run. Without its record no step may: a crash would
+    /// leave a part that nothing names.
+    pub has_begun: bool,
     /// The volume is complete and visible to callers. The actor drops a volume that neither exists
     /// nor has an intent.
     pub exists: bool,
@@ -86,6 +89,7 @@ impl Volume {
             format: FormatRecord::none(handle),
             unknown_fields: Map::new(),
             intent: None,
+            has_begun: false,
             exists: true,
             is_reconciled: false,
             is_record_outdated: false,

@@ -198,3 +198,26 @@ proptest! {
         runtime.block_on(run_actions(acts));
     }
 }
+
+/// The record of the first deletion is not written. If the second one used it, a crash in the middle
+/// would leave a part of the volume that no record names.
+#[tokio::test]
+async fn an_operation_without_its_record_never_begins() {
+    let dead_disk = InjectedFault::Disk(PoolDisk::Dead);
+    for operation in [Action::Delete(0), Action::Create(1)] {
+        for step in 0..12 {
+            for fault in [
+                InjectedFault::CrashAfter,
+                InjectedFault::FailAfter(StepErrorKind::Other),
+            ] {
+                run_actions(vec![
+                    (Action::Create(0), None),
+                    (operation.clone(), Some((0, dead_disk))),
+                    (operation.clone(), Some((step, fault))),
+                    (Action::Reboot, None),
+                ])
+                .await;
+            }
+        }
+    }
+}
