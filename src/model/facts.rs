@@ -10,6 +10,7 @@ pub(crate) mod device_names;
 pub(crate) mod disk_io;
 pub(crate) mod drive_use;
 mod drives;
+pub(crate) mod full_reads;
 pub(crate) mod kernel_log;
 pub(crate) mod latest;
 mod md_slots;
@@ -152,6 +153,8 @@ pub(crate) struct LayerFacts {
     pub stuck: Option<StuckProbe>,
     /// What was in each slot of an md array when it was last in sync.
     pub slots: BTreeMap<u32, SlotHistory>,
+    /// When an array of dm-raid was last seen in a check or a repair.
+    pub last_check: Option<Timestamp>,
 }
 
 /// The last member in sync of one slot.

@@ -215,6 +215,12 @@ impl Facts {
             self.record_slots(&device, md, *at);
         }
         let known = self.layers.entry(device).or_default();
+        if let Observation::Ok { at, value } = &seen
+            && let LayerState::DmRaid { sync_action, .. } = value
+            && matches!(sync_action.as_deref(), Some("check" | "repair"))
+        {
+            known.last_check = Some(*at);
+        }
         let answered = known.stuck.is_some() && seen.value().is_some();
         if answered {
             known.stuck = None;

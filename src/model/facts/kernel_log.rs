@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::facts::device_names::DeviceNames;
+use crate::model::facts::full_reads::BegunRead;
 use crate::model::facts::kernel_log::lost_records::LostRecords;
 use crate::model::facts::{Facts, Urgency, elapsed};
 use crate::model::finding::{Subject, UnknownHealth};
@@ -65,6 +66,8 @@ pub struct LogProgress {
     pub lost_records: Option<LostRecords>,
     /// Incidents about unknown devices.
     pub unattributed: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub begun_reads: Vec<BegunRead>,
     pub last_unattributed: Option<Line>,
 }
 
@@ -235,8 +238,10 @@ impl Facts {
             self.filesystem_mounted(&mounted);
         }
         for read in &batch.full_reads {
-            self.apply_full_read(read);
-            change = change.max(Urgency::Coalesce);
+            if counted_to.is_none_or(|counted| read.seq > counted) {
+                self.apply_full_read(read);
+                change = change.max(Urgency::Coalesce);
+            }
         }
         Arc::make_mut(&mut self.kernel.progress).cursor = Some(batch.cursor);
         change

@@ -83,9 +83,12 @@ impl Facts {
     }
 
     fn array_by_uuid(&self, array: &str) -> Option<Subject> {
+        Some(Subject::Device(self.array_uuid(array)?.to_owned()))
+    }
+
+    pub(super) fn array_uuid(&self, array: &str) -> Option<&str> {
         let device = self.inventory.last_known()?.devices.get(array)?;
         let mut links = device.links.iter();
-        let uuid = links.find_map(|link| link.strip_prefix(UUID_LINK))?;
-        Some(Subject::Device(uuid.to_owned()))
+        links.find_map(|link| link.strip_prefix(UUID_LINK))
     }
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::block::{BlockDevice, Layer, LayerState};
+use crate::model::block::{Layer, LayerState};
 use crate::model::facts::corruption::of_filesystem;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::Subject;
 use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
-use crate::model::kernel_log::event::{Class, FullRead};
+use crate::model::kernel_log::event::Class;
 use crate::model::reason::Reason;
 
 /// Whether a repair of the cause ends such a finding: it rests on errors of the past.
@@ -61,48 +61,8 @@ impl Facts {
         }
     }
 
-    /// All of a device was read, and no error of what is below it was reported since the read began:
-    /// earlier errors are over. An array's check reads each member in sync; a scrub only what is in
-    /// use, so that it proves nothing about single sectors of the medium.
-    pub(super) fn apply_full_read(&mut self, read: &FullRead) {
-        // The records that were lost may have been errors.
-        let gap = self.kernel.progress.gap_until;
-        if gap.is_some_and(|until| until >= read.since) {
-            return;
-        }
-        if let Some(array) = self.array_of(&read.device).map(str::to_owned) {
-            self.forget_read_array(&array, read.since);
-        } else if let Some(since) = self.scrub_of_all_members(read) {
-            self.forget_scrubbed(&read.device, since);
-        }
-    }
-
-    /// The array that a record of md is about. Arrays of dm-raid have no name there: it is the only
-    /// one of the host, or it is not known.
-    fn array_of<'a>(&'a self, name: &'a str) -> Option<&'a str> {
-        if name != "mdX" {
-            let state = self.layer_state(name);
-            return matches!(state, Some(LayerState::Md(_))).then_some(name);
-        }
-        let devices = self.inventory()?.devices.values();
-        let mut dm = devices.filter(|device| matches!(device.layer, Layer::Dm { .. }));
-        // One whose state has not been read may be another array.
-        if dm
-            .clone()
-            .any(|device| self.layer_state(&device.name).is_none())
-        {
-            return None;
-        }
-        let is_raid = |device: &&BlockDevice| {
-            let state = self.layer_state(&device.name);
-            matches!(state, Some(LayerState::DmRaid { .. }))
-        };
-        let array = dm.find(is_raid)?;
-        dm.find(is_raid).is_none().then_some(array.name.as_str())
-    }
-
     /// The errors of the members in sync, and those of the array itself if each of its members is one.
-    fn forget_read_array(&mut self, array: &str, since: Timestamp) {
+    pub(super) fn forget_read_array(&mut self, array: &str, since: Timestamp) {
         const CLASSES: [Class; 3] = [Class::Io, Class::Medium, Class::Timeout];
         let Some(state) = self.layer_state(array) else {
             return;
@@ -134,30 +94,7 @@ impl Facts {
         below.flat_map(|it| &it.underlying).filter(is_leg)
     }
 
-    /// Since when every member of the btrfs has been read, if this was the last one.
-    fn scrub_of_all_members(&mut self, read: &FullRead) -> Option<Timestamp> {
-        let inventory = self.inventory()?;
-        let btrfs = inventory.btrfs_of(&read.device)?;
-        let (uuid, members) = (btrfs.uuid.clone(), btrfs.member_ids.clone());
-        let member = read.member.filter(|_| btrfs.missing_devices == 0)?;
-        let reads = self.kernel.scrubs.entry(uuid.clone()).or_default();
-        reads.insert(member, read.since);
-        let starts = members.iter().map(|id| reads.get(id).copied());
-        let starts: Vec<Timestamp> = starts.collect::<Option<_>>()?;
-        let since = starts.into_iter().min()?;
-        self.kernel.scrubs.remove(&uuid);
-        Some(since)
-    }
-
-    /// Scrubs of some members of a btrfs that is no longer mounted.
-    pub(super) fn forget_partial_scrubs(&mut self) {
-        if let Some(inventory) = self.inventory.value() {
-            let mounted: BTreeSet<&String> = inventory.btrfs.iter().map(|fs| &fs.uuid).collect();
-            self.kernel.scrubs.retain(|uuid, _| mounted.contains(uuid));
-        }
-    }
-
-    fn forget_scrubbed(&mut self, device: &str, since: Timestamp) {
+    pub(super) fn forget_scrubbed(&mut self, device: &str, since: Timestamp) {
         const CLASSES: [Class; 2] = [Class::Io, Class::Timeout];
         let btrfs = self.inventory().and_then(|it| it.btrfs_of(device));
         let devices = btrfs.map(|it| it.devices.clone()).unwrap_or_default();

@@ -8,8 +8,6 @@ mod host_state;
 mod incident_update;
 mod topology;
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 
 use crate::model::kernel_log::classify::host_state::HostState;
@@ -63,9 +61,6 @@ pub struct Classifier {
     last_addressed: Option<(String, DeviceName, Option<DeviceName>)>,
     pending: PendingNotices,
     name_assignments: Vec<NameAssignment>,
-    /// Devices, and members of a btrfs, that the kernel reads from the beginning to the end, and since
-    /// when.
-    reads: BTreeMap<(String, Option<u64>), Timestamp>,
     full_reads: Vec<FullRead>,
     last_seq: u64,
 }
@@ -203,7 +198,7 @@ impl Classifier {
         std::mem::take(&mut self.name_assignments)
     }
 
-    /// Reads of whole devices that have ended since the last call.
+    /// Begins and ends of reads of whole devices since the last call.
     pub(crate) fn take_full_reads(&mut self) -> Vec<FullRead> {
         std::mem::take(&mut self.full_reads)
     }

@@ -403,16 +403,18 @@ fn is_part_of(name: &str, whole: &str) -> bool {
     }
 }
 
-/// The kernel has read all of a device to its end: md's check or repair of an array, a btrfs scrub of
-/// what is in use. Whether errors occurred is in the events.
+/// The kernel begins to read all of a device, or has come to its end: md's check or repair of an array,
+/// a btrfs scrub of what is in use. Whether errors occurred is in the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FullRead {
+    pub seq: u64,
     /// `md0`; of a btrfs, the device by which it is mounted. `mdX`: an array of dm-raid, without its
     /// name (mdname(), drivers/md/md.h).
     pub device: String,
-    /// Of a btrfs, the id of the member that was read.
+    /// Of a btrfs, the id of the member that is read.
     pub member: Option<u64>,
-    pub since: Timestamp,
+    pub at: Timestamp,
+    pub is_done: bool,
 }
 
 /// Position of the reader in the kernel log; stored together with the events of its records.

@@ -25,24 +25,54 @@ fn log(
             ..event(*class, device, at(second), sectors)
         })
         .collect();
-    let full_reads = reads.iter().map(|(device, since)| FullRead {
+    let full_reads = reads.iter().flat_map(|(device, since)| {
+        let begin = full_read(device, seq + 7, *since, false);
+        [begin, full_read(device, seq + 8, second, true)]
+    });
+    apply(world, "b", seq, events, full_reads.collect(), second);
+}
+
+fn full_read(device: &str, seq: u64, second: i64, is_done: bool) -> FullRead {
+    FullRead {
+        seq,
         device: device.split(' ').next().unwrap_or_default().to_owned(),
         member: device.split_once(' ').and_then(|(_, id)| id.parse().ok()),
-        since: at(*since),
-    });
+        at: at(second),
+        is_done,
+    }
+}
+
+fn apply(
+    world: &mut TestHost,
+    boot: &str,
+    seq: u64,
+    events: Vec<Event>,
+    full_reads: Vec<FullRead>,
+    second: i64,
+) {
     let batch = Batch {
         cursor: Cursor {
-            boot_id: "b".into(),
+            boot_id: boot.into(),
             counted_to: Some(seq + 9),
             reread_from: 0,
             lost: 0,
         },
         events,
         name_assignments: Vec::new(),
-        full_reads: full_reads.collect(),
+        full_reads,
         is_backlog: false,
     };
     world.apply(SourceUpdate::KernelLog(batch), second);
+}
+
+/// Begins (`+md0`) and ends (`-md0`) of reads, one a second.
+fn reads(world: &mut TestHost, boot: &str, seq: u64, marks: &[&str], second: i64) {
+    for (mark, number) in marks.iter().zip(0..) {
+        let (sign, device) = mark.split_at(1);
+        let seq = seq + number as u64 * 10;
+        let read = full_read(device, seq, second + number, sign == "-");
+        apply(world, boot, seq, Vec::new(), vec![read], second + number);
+    }
 }
 
 fn of_drive(world: &mut TestHost, drive: &str, second: i64) -> Vec<String> {
@@ -345,5 +375,103 @@ fn a_scrub_of_a_btrfs_counts_once_it_has_read_every_member() {
             log(&mut world, seq * 10, &[], &[*read], 30 + seq as i64);
         }
         assert_eq!(open(&mut world, 100), left, "{reads:?}");
+    }
+}
+
+#[test]
+fn a_read_that_goes_on_after_an_interruption_has_read_all_since_its_first_begin() {
+    let errors: &[(Class, &str, &[u64])] = &[(Class::Io, "sda", &[5000])];
+    let md = |name: &str| {
+        let mut world = mirror();
+        world.layer("md0", md_state(0, &["sda", "sdb"]), 1);
+        (world, name.to_owned())
+    };
+    let btrfs_on_a = |name: &str| {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
+        world.inventory.btrfs.push(BtrfsFs {
+            member_ids: vec![1],
+            ..btrfs("b-1", &["sda"], "single")
+        });
+        world.read_all(0);
+        (world, name.to_owned())
+    };
+    for (make, device) in [
+        (&md as &dyn Fn(&str) -> (TestHost, String), "md0"),
+        (&btrfs_on_a, "sda 1"),
+    ] {
+        for boot in ["b", "another"] {
+            // The error came between the two begins: what was read before it may be where it was.
+            for (begun, is_over) in [(5, false), (15, true)] {
+                let (mut world, device) = make(device);
+                let (begin, end) = (format!("+{device}"), format!("-{device}"));
+                if begun < 10 {
+                    reads(&mut world, "b", 1, &[&begin], begun);
+                }
+                log(&mut world, 20, errors, &[], 10);
+                if begun > 10 {
+                    reads(&mut world, "b", 30, &[&begin], begun);
+                }
+                // A reader that starts again sends a begin again.
+                reads(&mut world, "b", 30, &[&begin], begun);
+                reads(&mut world, boot, 50, &[&begin, &end], 20);
+                let left = of_drive(&mut world, "A", 30);
+                assert_eq!(
+                    left.is_empty(),
+                    is_over,
+                    "{device} {boot} {begun}: {left:?}"
+                );
+                // The next one begins anew.
+                reads(&mut world, boot, 80, &[&begin, &end], 40);
+                assert_eq!(of_drive(&mut world, "A", 50), [""; 0], "{device} {boot}");
+                log(&mut world, 2000, errors, &[], 60);
+                // Without a begin nothing is known of its extent.
+                reads(&mut world, "b", 3000, &[&end], 70);
+                assert_eq!(of_drive(&mut world, "A", 71).len(), 1, "{device} {boot}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_check_of_dm_raid_is_of_the_only_array_that_was_seen_in_one() {
+    let raid = |action: &str| LayerState::DmRaid {
+        level: "raid1".into(),
+        health: "AA".into(),
+        sync_action: Some(action.into()),
+        status_line: String::new(),
+        layout: None,
+    };
+    for (seen, marks, is_over) in [
+        (&["dm-5"][..], &["+mdX", "-mdX"][..], true),
+        (&["dm-6"], &["+mdX", "-mdX"], false),
+        // The other one may have ended.
+        (&["dm-5", "dm-6"], &["+mdX", "-mdX"], false),
+        (&["dm-5"], &["+mdX", "+mdX", "-mdX"], false),
+        (&["dm-5"], &["+mdX", "+mdX", "-mdX", "-mdX"], false),
+        (&[], &["+mdX", "-mdX"], false),
+    ] {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .with(dm("dm-5", "253:5", "vg-lv", "LVM-e", &["sda"]))
+            .with(dm("dm-6", "253:6", "vg-other", "LVM-f", &["sda"]))
+            .uuid("dm-5", "m")
+            .mounted("253:5", "/", "/data", "ext4", "/dev/mapper/vg-lv");
+        world.read_all(0);
+        for name in ["dm-5", "dm-6"] {
+            // A check from before.
+            world.layer(name, raid("check"), 1);
+            world.layer(name, raid("idle"), 2);
+        }
+        log(&mut world, 10, &[(Class::Io, "dm-5", &[5000])], &[], 10);
+        let (end, begins) = marks.split_last().expect("marks");
+        reads(&mut world, "b", 20, begins, 15);
+        for name in seen {
+            world.layer(name, raid("check"), 18);
+        }
+        reads(&mut world, "b", 100, &[end], 20);
+        let left = of_volume(&mut world, "fs:m", 31);
+        assert_eq!(left.is_empty(), is_over, "{seen:?} {marks:?}: {left:?}");
     }
 }

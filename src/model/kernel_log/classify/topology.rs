@@ -59,25 +59,16 @@ impl Classifier {
                     is_remount: *update == TopologyUpdate::FilesystemRemounted,
                 });
             }
-            TopologyUpdate::ReadBegun(member) => {
+            TopologyUpdate::ReadBegun(member) | TopologyUpdate::ReadDone(member) => {
                 if let DeviceName::Block(name) = &parsed.device
-                    && self.reads.len() < MAX_PENDING_NOTICES
-                {
-                    // One that was interrupted goes on where it stopped (mdcheck, `btrfs scrub resume`):
-                    // then all was read since the first begin.
-                    let read = (name.clone(), *member);
-                    self.reads.entry(read).or_insert(context.line.time);
-                }
-            }
-            TopologyUpdate::ReadDone(member) => {
-                if let DeviceName::Block(name) = &parsed.device
-                    && let Some(since) = self.reads.remove(&(name.clone(), *member))
                     && self.full_reads.len() < MAX_PENDING_NOTICES
                 {
                     self.full_reads.push(FullRead {
+                        seq: context.position.seq,
                         device: name.clone(),
                         member: *member,
-                        since,
+                        at: context.line.time,
+                        is_done: matches!(update, TopologyUpdate::ReadDone(_)),
                     });
                 }
             }

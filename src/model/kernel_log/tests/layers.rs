@@ -138,7 +138,7 @@ fn device_mapper_pool_and_checksum_errors() {
 }
 
 #[test]
-fn a_read_of_a_whole_device_is_reported_at_its_end_if_it_was_not_interrupted() {
+fn the_begin_and_the_end_of_a_read_of_a_whole_device_are_reported() {
     let reads = |lines: &[&str]| {
         let mut classifier = Classifier::new(ClassifierOptions::default());
         let mut events = Vec::new();
@@ -152,73 +152,47 @@ fn a_read_of_a_whole_device_is_reported_at_its_end_if_it_was_not_interrupted() {
         assert!(events.is_empty(), "{events:?}");
         let reads = classifier.take_full_reads().into_iter();
         reads
-            .map(|read| (read.device, read.since.as_second()))
+            .map(|read| (read.device, read.member, read.is_done))
             .collect::<Vec<_>>()
     };
-    let begun = "md: data-check of RAID array md0";
-    for (lines, expected) in [
-        (vec![begun, "md: md0: data-check done."], Some("md0")),
+    for (line, device, member, is_done) in [
+        ("md: data-check of RAID array md0", "md0", None, false),
+        ("md: md0: data-check done.", "md0", None, true),
         (
-            vec![
-                "md: requested-resync of RAID array md127",
-                "md: md127: requested-resync done.",
-            ],
-            Some("md127"),
+            "md: requested-resync of RAID array md127",
+            "md127",
+            None,
+            false,
         ),
-        (
-            vec![
-                "BTRFS info (device sda1): scrub: started on devid 1",
-                "BTRFS info (device sda1): scrub: finished on devid 1 with status: 0",
-            ],
-            Some("sda1"),
-        ),
-        // Each member of a btrfs has its own lines.
-        (
-            vec![
-                "BTRFS info (device sda1): scrub: started on devid 1",
-                "BTRFS info (device sda1): scrub: not finished on devid 2 with status: -125",
-                "BTRFS info (device sda1): scrub: finished on devid 2 with status: 0",
-                "BTRFS info (device sda1): scrub: finished on devid 1 with status: 0",
-            ],
-            Some("sda1"),
-        ),
+        ("md: md127: requested-resync done.", "md127", None, true),
         // dm-raid has no name there.
+        ("md: data-check of RAID array mdX", "mdX", None, false),
+        ("md: mdX: data-check done.", "mdX", None, true),
         (
-            vec![
-                "md: data-check of RAID array mdX",
-                "md: mdX: data-check done.",
-            ],
-            Some("mdX"),
-        ),
-        (vec![begun, "md: md0: data-check interrupted."], None),
-        // The second slice reads the rest only: all was read since the first began (second 0).
-        (
-            vec![
-                begun,
-                "md: md0: data-check interrupted.",
-                begun,
-                "md: md0: data-check done.",
-            ],
-            Some("md0"),
-        ),
-        (vec!["md: md0: data-check done."], None),
-        (vec![begun, "md: md1: data-check done."], None),
-        (
-            vec!["md: resync of RAID array md0", "md: md0: resync done."],
-            None,
+            "BTRFS info (device sda1): scrub: started on devid 3",
+            "sda1",
+            Some(3),
+            false,
         ),
         (
-            vec![
-                "BTRFS info (device sda1): scrub: started on devid 1",
-                "BTRFS info (device sda1): scrub: not finished on devid 1 with status: -125",
-            ],
-            None,
+            "BTRFS info (device sda1): scrub: finished on devid 3 with status: 0",
+            "sda1",
+            Some(3),
+            true,
         ),
     ] {
-        let expected: Vec<_> = expected
-            .map(|device| (device.to_owned(), 0))
-            .into_iter()
-            .collect();
-        assert_eq!(reads(&lines), expected, "{lines:?}");
+        assert_eq!(
+            reads(&[line]),
+            [(device.to_owned(), member, is_done)],
+            "{line}"
+        );
+    }
+    for line in [
+        "md: md0: data-check interrupted.",
+        "md: resync of RAID array md0",
+        "md: md0: resync done.",
+        "BTRFS info (device sda1): scrub: not finished on devid 1 with status: -125",
+    ] {
+        assert_eq!(reads(&[line]), [], "{line}");
     }
 }
