@@ -230,7 +230,7 @@ fn health_basis(snapshot: &Snapshot, drive: &Drive) -> String {
             "no error in what was read of the kernel log"
         }
         Some(SourceStatus::Active(_) | SourceStatus::Limited(_)) => "old errors in the kernel log",
-        _ => "no kernel log",
+        _ => "only its error counters",
     };
     format!("{smart}; {log}")
 }

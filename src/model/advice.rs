@@ -167,14 +167,14 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
                 format!("{words}. {in_short} {closing}")
             }
             _ if is_copied_first && medium == Medium::Physical => {
-                "Save what is on it first, nothing else holds it; then replace it.".to_owned()
+                "Save what is on it first, this host has no other copy; then replace it.".to_owned()
             }
             _ => format!("{words}. {in_short}"),
         },
     })
 }
 
-const NOTHING_ELSE: &str = "Nothing else holds what is on it.";
+const NOTHING_ELSE: &str = "This host has no other copy of what is on it.";
 
 fn ack_name(drive: &Drive) -> &str {
     match drive.facts.name.as_str() {
@@ -312,10 +312,11 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
     ) {
         (true, true, true, _) => "No volume is known to be on it.".to_owned(),
         (true, true, false, _) => "Redundancy covers what is on it.".to_owned(),
-        (true, false, ..) => format!("What is on it has no redundancy left. {next_step}"),
+        (true, false, ..) => format!("No redundancy is left for {}. {next_step}", named(&last)),
         (false, true, true, Action::ReplaceNow) => NOTHING_ELSE.to_owned(),
         (false, true, true, _) => {
-            "Nothing else holds what is on it: make sure that there is a backup.".to_owned()
+            "This host has no other copy of what is on it: make sure that there is a backup."
+                .to_owned()
         }
         (false, ..) => {
             "Redundancy covers only a part of what is on it: save the rest first.".to_owned()
@@ -323,7 +324,10 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
     };
     let mut parts = Vec::new();
     if !exposed.is_empty() {
-        parts.push(format!("Nothing else holds {}: {first}", named(&exposed)));
+        parts.push(format!(
+            "This host has no other copy of {}: {first}",
+            named(&exposed)
+        ));
     }
     if !last.is_empty() {
         parts.push(format!(

@@ -15,7 +15,7 @@ G = 1024**3
 class Host:
     def __init__(self, case, udev=True):
         self.base, self.udev = case, udev
-        for part in ("proc", "sys", "run", "exec", "etc", "var"):
+        for part in ("proc", "sys", "run", "exec", "etc", "var", "dev"):
             shutil.rmtree(f"{case}/{part}", ignore_errors=True)
         self.stats, self.mounts, self.probes, self.fstab = [], [], {}, []
         self.mount_id = 21
@@ -204,6 +204,8 @@ class Host:
         self.file("/proc/diskstats", "\n".join(self.stats))
         self.file("/etc/fstab", "\n".join(self.fstab))
         self.file("/exec/probes.json", json.dumps(self.probes, indent=2))
+        # A log without a record about storage.
+        self.file("/dev/kmsg", "6,0,0,-;Linux version 6.18.44\n6,1,900000,-;Run /init as init process")
 
 
 def ata_page(model, serial, firmware):

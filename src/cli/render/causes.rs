@@ -452,7 +452,7 @@ mod tests {
             severity: severity.into(),
             counted: true,
             message: "sda had something".into(),
-            action: "Look at its power, adapter and firmware. Nothing else holds what is on it: see that there is a backup. After a repair of the cause: `diskvitals ack sda --repaired --note TEXT`.".into(),
+            action: "Look at its power, adapter and firmware. This host has no other copy of what is on it: see that there is a backup. After a repair of the cause: `diskvitals ack sda --repaired --note TEXT`.".into(),
             hits: vec![wire::CauseHit {
                 name: "/srv".into(),
                 ..Default::default()
@@ -470,7 +470,7 @@ mod tests {
                     (80, "  Look at its power, adapter and firmware."),
                     (
                         120,
-                        "  Look at its power, adapter and firmware. Nothing else holds what is on it: see that there is a backup.",
+                        "  Look at its power, adapter and firmware. This host has no other copy of what is on it: see that there is a backup.",
                     ),
                 ] {
                     let text = block(&cause(severity, kind), &[], &screen(Some(width)));

@@ -24,6 +24,7 @@ pub(super) fn cell(history: Option<&wire::SmartHistory>, screen: &Screen, html: 
         .collect();
     shown.sort_by_key(|it| (!has_changed(it), it.metric.clone()));
     let zero = series.iter().filter(decides).count() - shown.len();
+    let is_all_zero = shown.is_empty();
     if series.is_empty() {
         html.text_in("span", &[("class", "faint")], "no history");
         return;
@@ -38,6 +39,7 @@ pub(super) fn cell(history: Option<&wire::SmartHistory>, screen: &Screen, html: 
     }
     let rest = match (hidden, zero) {
         (0, 0) => return,
+        (0, zero) if is_all_zero => format!("{zero} of {zero} counters are 0"),
         (0, 1) => "1 other counter is 0".to_owned(),
         (0, zero) => format!("{zero} other counters are 0"),
         (hidden, zero) => format!("{hidden} more, {zero} other counters are 0"),

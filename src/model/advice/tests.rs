@@ -307,12 +307,12 @@ fn without_redundancy_the_data_is_copied_first_and_no_other_copy_is_mentioned() 
     let advice = advise(&host, drive).expect("an advice");
     assert_eq!(
         advice.to_do,
-        "Save what is on it first, nothing else holds it; then replace it."
+        "Save what is on it first, this host has no other copy; then replace it."
     );
     assert!(
         advice
             .sentence
-            .contains("Nothing else holds /data: save it first."),
+            .contains("This host has no other copy of /data: save it first."),
         "{}",
         advice.sentence
     );
@@ -381,7 +381,7 @@ fn a_volume_on_a_failing_drive_is_told_what_holds_at_its_level() {
             plain_disk("/data"),
             Severity::Bad,
             Status::Degraded,
-            "Copy the data off before anything else.",
+            "Copy the data off first, as the drive's finding says.",
         ),
         (
             plain_disk("/data"),
@@ -393,7 +393,7 @@ fn a_volume_on_a_failing_drive_is_told_what_holds_at_its_level() {
             plain_disk("/data"),
             Severity::Suspect,
             Status::Degraded,
-            "Make sure that there is a backup of today: nothing else holds the data.",
+            "Make sure that there is a backup of today: this host has no other copy of the data.",
         ),
         (
             a_mirror(),

@@ -77,7 +77,8 @@ fn drive(
             .kernel
             .unread_cause()
             .or_else(|| facts.counters.unread_cause())
-            .or_else(|| facts.lost_evidence(&known.facts.id, now)),
+            .or_else(|| facts.lost_evidence(&known.facts.id, now))
+            .or_else(|| facts.without_evidence(&known.facts.id)),
     }
 }
 

@@ -240,7 +240,12 @@ fn thin_advice(label: &str, pool: &ThinPool, is_data: bool) -> Option<String> {
         true => ("data", "-L +SIZE"),
         false => ("metadata", "--poolmetadatasize +SIZE"),
     };
+    // While writes wait for space, a discard may wait too. It frees few blocks of metadata.
+    let is_freeing = is_data && pool.mode != "out_of_data_space";
     Some(match is_lvm {
+        true if is_freeing => format!(
+            "`fstrim` the filesystems on the pool: it frees the blocks that no file uses. If that is not enough, extend the pool's data: `lvextend {option} {label}`, or delete old snapshots."
+        ),
         true => format!(
             "Extend the pool's {what}: `lvextend {option} {label}`. If the volume group has no space left: `fstrim` the filesystems on the pool, and delete old snapshots."
         ),

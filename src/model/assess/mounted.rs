@@ -351,7 +351,7 @@ fn advice_by_errno(
     };
     Some(match (errno, device) {
         (EIO | ENXIO | ENODEV, Some(device)) => format!(
-            "An error of the device {device}, of the connection to it ({causes}), or damage of the filesystem. Copy what can still be read. Look in the kernel log for errors and resets of {device}. Stop what uses {path} and unmount it; after a removal the device comes back under another name. Check the filesystem read-only before you mount it again."
+            "The cause is the device {device}, the connection to it ({causes}) or the filesystem: look in the kernel log for errors and resets of {device}. Copy what can still be read. Stop what uses {path} and unmount it; after a removal the device comes back under another name. Check the filesystem read-only before you mount it again."
         ),
         (EIO, None) if is_served(volume) => format!(
             "The server or process behind {path} answers with an I/O error: look at its own log and storage."

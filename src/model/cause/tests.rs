@@ -193,7 +193,7 @@ fn a_failing_drive_is_one_cause_with_what_follows_from_it() {
     );
     assert_eq!(
         cause.action,
-        "Save what is on it first, nothing else holds it; then replace it."
+        "Save what is on it first, this host has no other copy; then replace it."
     );
     assert_eq!(
         cause.hits[0].reasons,
@@ -340,9 +340,7 @@ fn what_an_array_lacks_comes_first_among_suspect_causes_with_advice_for_its_stat
         .find(|cause| cause.kind == CauseKind::Drive)
         .unwrap();
     assert!(
-        drive
-            .action
-            .contains("What is on it has no redundancy left."),
+        drive.action.contains("No redundancy is left for"),
         "{}",
         drive.action
     );

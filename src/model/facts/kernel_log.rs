@@ -135,6 +135,11 @@ impl KernelFacts {
         )
     }
 
+    /// There is no log to read (switched off), and none was read in an earlier run.
+    fn is_absent(&self) -> bool {
+        self.progress.cursor.is_none() && matches!(self.reader, Some(SourceStatus::Absent(_)))
+    }
+
     /// Why no evidence comes from the log: it has not been read once, in this run or an earlier
     /// one. None where there is no log to read (switched off).
     pub(crate) fn unread_cause(&self) -> Option<UnknownHealth> {

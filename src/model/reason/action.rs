@@ -26,16 +26,16 @@ impl Reason {
                 "Make sure that there is a backup. A RAID check or a scrub rewrites weak sectors from the other copies. If errors come back, replace the drive."
             }
             (Reason::MediaErrors, Suspect, Exposed) => {
-                "Copy the data off first: nothing else holds it, and what cannot be read is lost unless a backup has it. Overwriting a sector lets the drive reallocate it. If errors come back, replace the drive."
+                "Copy the data off first: this host has no other copy of it, and what cannot be read is lost unless a backup has it. Overwriting a sector lets the drive reallocate it. If errors come back, replace the drive."
             }
             (Reason::PendingSectors, Suspect, Covered | Last) => {
                 "A RAID check or a repairing scrub rewrites the sectors from the other copies, which repairs those that are only weak. If the number grows, replace the drive."
             }
             (Reason::PendingSectors, Suspect, Exposed) => {
-                "Copy the data off first: nothing else holds it, and what cannot be read is lost unless a backup has it. Overwriting a sector lets the drive reallocate it. If the number grows, replace the drive."
+                "Copy the data off first: this host has no other copy of it, and what cannot be read is lost unless a backup has it. Overwriting a sector lets the drive reallocate it. If the number grows, replace the drive."
             }
             (Reason::MediaErrors | Reason::PendingSectors, Bad, Exposed) => {
-                "Copy the data off first: nothing else holds it, and what cannot be read is lost unless a backup has it. Then replace the drive."
+                "Copy the data off first: this host has no other copy of it, and what cannot be read is lost unless a backup has it. Then replace the drive."
             }
             (
                 Reason::ReallocatedSectors
@@ -44,9 +44,11 @@ impl Reason {
                 | Reason::SpareLow,
                 Bad,
                 Exposed,
-            ) => "Copy the data off first: nothing else holds it. Then replace the drive.",
+            ) => {
+                "Copy the data off first: this host has no other copy of it. Then replace the drive."
+            }
             (Reason::SmartFailing, Bad, Exposed) => {
-                "Stop what writes to the drive, as far as you can, and copy the data off first: nothing else holds it. Then replace the drive."
+                "Stop what writes to the drive, as far as you can, and copy the data off first: this host has no other copy of it. Then replace the drive."
             }
             (
                 Reason::MediaErrors
@@ -58,10 +60,10 @@ impl Reason {
                 Covered,
             ) => "Replace the drive now. Redundancy covers its data.",
             (Reason::DriveFailing, Bad, _) => {
-                "Copy the data off before anything else. Then follow the drive's finding."
+                "Copy the data off first, as the drive's finding says. Then follow the rest of it."
             }
             (Reason::DriveFailing, Suspect, Exposed) => {
-                "Make sure that there is a backup of today: nothing else holds the data. Then follow the drive's finding."
+                "Make sure that there is a backup of today: this host has no other copy of the data. Then follow the drive's finding."
             }
             (Reason::DriveFailing, Suspect, Last) => {
                 "Make sure that there is a backup of today: no redundancy is left. Then follow the drive's finding."
@@ -114,7 +116,7 @@ impl Reason {
                 "Replace the drive. If its bad sector was rewritten, prove it: `diskvitals self-test DRIVE long`."
             }
             (Reason::DriveFailing, Bad) => {
-                "Copy the data off before anything else. Then follow the drive's finding."
+                "Copy the data off first, as the drive's finding says. Then follow the rest of it."
             }
             (Reason::DriveFailing, Suspect) => {
                 "Make sure that there is a backup of today. Then follow the drive's finding."

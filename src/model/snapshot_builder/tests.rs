@@ -5,6 +5,7 @@ use crate::model::facts::probes::ProbeFacts;
 use crate::model::facts::{KnownDrive, KnownVolume};
 use crate::model::finding::{FindingDetails, Judgement, SeenLevel, Status, UnknownCause, Verdict};
 use crate::model::ids::DriveId;
+use crate::model::kernel_log::event::{Batch, Cursor};
 use crate::model::mount::MountTable;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
@@ -12,7 +13,7 @@ use crate::model::policy::VolumeSettings;
 use crate::model::probe::MountProbe;
 use crate::model::reason::Reason;
 use crate::model::smart::SmartResponse;
-use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+use crate::model::source_update::SourceUpdate;
 use crate::model::volume::{MountRole, Stack, VolumeFacts, VolumeMount};
 
 fn at(second: i64) -> Timestamp {
@@ -123,10 +124,13 @@ fn node_facts() -> Facts {
     facts.drives.insert(drive_id(), drive());
     facts.volumes.insert(volume_id(), volume());
     for update in [
-        SourceUpdate::Source {
-            source: Source::KernelLog,
-            status: SourceStatus::Absent("switched off".to_owned()),
-        },
+        SourceUpdate::KernelLog(Batch {
+            cursor: Cursor::default(),
+            events: Vec::new(),
+            name_assignments: Vec::new(),
+            full_reads: Vec::new(),
+            is_backlog: true,
+        }),
         SourceUpdate::Counters(Observation::ok(at(0), Vec::new())),
     ] {
         facts.apply(update, &VolumeSettings::default(), at(0));

@@ -74,7 +74,7 @@ fn the_advice_for_a_failing_drive_is_replacement_and_names_volumes_without_redun
     assert_eq!(
         sentence,
         "Replace it now: drive X: 269 sectors wait (12 more in 3 days) (also LinkErrors). \
-         Nothing else holds pod default/pod-a: save it first; redundancy covers pod default/pod-b."
+         This host has no other copy of pod default/pod-a: save it first; redundancy covers pod default/pod-b."
     );
 }
 

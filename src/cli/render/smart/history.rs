@@ -28,7 +28,7 @@ pub(crate) fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
     );
     if rows.is_empty() {
         return format!(
-            "{title}nothing yet: the drive has reported no attribute that decides its health\n"
+            "{title}no history: SMART is not read, or the drive has reported no attribute that decides its health\n"
         );
     }
     format!("{title}{}", table(&COLUMNS, rows, screen))

@@ -241,7 +241,7 @@ fn history_has_a_line_a_value() {
         drive_id: "naa.5".into(),
         series: Vec::new(),
     };
-    assert!(smart::history::text(&none, &screen(None)).contains("nothing yet"));
+    assert!(smart::history::text(&none, &screen(None)).contains("no history: SMART is not read"));
 }
 
 #[test]

@@ -33,7 +33,8 @@ pub(super) fn cause(name: &str, severity: wire::Severity, hits: usize) -> wire::
         consequences: vec![finding("DriveFailing", "", 0)],
         hits: (0..hits).map(hit).collect(),
         message: "the drive reports that it fails".into(),
-        action: "Replace it now. Nothing else holds what is on it: save that first.".into(),
+        action: "Replace it now. This host has no other copy of what is on it: save that first."
+            .into(),
         explain: name.into(),
         ..Default::default()
     }
@@ -50,20 +51,20 @@ fn a_bad_cause_takes_four_lines_another_one_three_and_an_acknowledged_one_two() 
     insta::assert_snapshot!(blocks(std::slice::from_ref(&bad), Some(120)), @r#"
     sda  slot 00  INTEL SSDSC2KB960G8  PHYF8421007W960CGN  BAD  SmartFailing, PendingSectors (24, +8 today)
       hits /srv/bay0  /srv/bay1
-      Replace it now. Nothing else holds what is on it: save that first.
+      Replace it now. This host has no other copy of what is on it: save that first.
       diskvitals explain sda
     "#);
     insta::assert_snapshot!(blocks(std::slice::from_ref(&bad), Some(80)), @r#"
     sda  slot 00  PHYF8421007W960CGN  BAD  SmartFailing
       hits /srv/bay0  /srv/bay1
-      Replace it now. Nothing else holds what is on it: save that first.
+      Replace it now. This host has no other copy of what is on it: save that first.
       diskvitals explain sda  # also PendingSectors (24, +8 today)
     "#);
     let suspect = cause("sdb", wire::Severity::Suspect, 500);
     insta::assert_snapshot!(blocks(&[suspect], Some(80)), @r#"
     sdb  slot 00  PHYF8421007W960CGN  SUSPECT  SmartFailing, +1 more
       hits /srv/bay0  /srv/bay1  /srv/bay2  /srv/bay3  /srv/bay4  +495 more
-      Replace it now. Nothing else holds what is on it: save that first.
+      Replace it now. This host has no other copy of what is on it: save that first.
     "#);
     let mut acknowledged = cause("sdc", wire::Severity::Bad, 0);
     acknowledged.counted = false;
@@ -82,7 +83,7 @@ fn a_bad_cause_takes_four_lines_another_one_three_and_an_acknowledged_one_two() 
     };
     insta::assert_snapshot!(block(&acknowledged, &[finding], &screen(Some(80))), @r#"
     sdc  slot 00  PHYF8421007W960CGN  acked  SmartFailing, +1 more
-      Replace it now. Nothing else holds what is on it: save that first.
+      Replace it now. This host has no other copy of what is on it: save that first.
       acknowledged by root, 3 min ago: the replacement is ordered
     "#);
 }

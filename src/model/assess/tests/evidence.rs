@@ -2,6 +2,7 @@
 
 use super::plain;
 use crate::model::assess::is_first_look_outstanding;
+use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::drive::{DriveKind, Transport};
 use crate::model::finding::{Subject, UnknownCause, UnknownHealth};
 use crate::model::fixture::*;
@@ -102,7 +103,7 @@ fn a_virtual_disk_waits_for_the_kernel_log_and_the_counters() {
 }
 
 #[test]
-fn a_kernel_log_that_cannot_be_read_is_no_evidence_and_one_that_is_switched_off_is_not_awaited() {
+fn a_kernel_log_that_cannot_be_read_or_is_switched_off_is_no_evidence() {
     let mut world = virtio();
     read_counters(&mut world);
     status(
@@ -121,6 +122,24 @@ fn a_kernel_log_that_cannot_be_read_is_no_evidence_and_one_that_is_switched_off_
         Source::KernelLog,
         SourceStatus::Absent("switched off".into()),
     );
+    // Then only its counters are left, and a virtio disk has none.
+    assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Failed));
+    let reading = CounterReading {
+        device: CounterDevice::Block("sda".into()),
+        source: "scsi".into(),
+        file: "/sys/block/sda/device".into(),
+        values: [("ioerr_cnt".to_owned(), 0)].into(),
+        details: Default::default(),
+    };
+    let readings = Observation::ok(at(2), vec![reading]);
+    world.apply(SourceUpdate::Counters(readings), 2);
+    assert_eq!(unknown_drive(&world), None);
+    // A log that an earlier run has read is evidence.
+    let mut world = virtio();
+    read_counters(&mut world);
+    read_log(&mut world);
+    let off = SourceStatus::Absent("switched off".into());
+    status(&mut world, Source::KernelLog, off);
     assert_eq!(unknown_drive(&world), None);
 }
 

@@ -151,9 +151,9 @@ fn the_advice_for_an_error_names_what_causes_it() {
     for (errno, text) in [
         (
             5,
-            "An error of the device sda, of the connection to it (cable, power, a reset",
+            "The cause is the device sda, the connection to it (cable, power, a reset",
         ),
-        (19, "Look in the kernel log for errors and resets of sda."),
+        (19, "look in the kernel log for errors and resets of sda."),
         (107, "The FUSE process behind /data has ended"),
         (108, "The filesystem has shut itself down"),
         (110, "The server behind /data does not answer"),

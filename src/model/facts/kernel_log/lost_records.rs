@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::model::counters::Counter;
 use crate::model::facts::{Facts, elapsed};
 use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::ids::DriveId;
@@ -89,12 +90,7 @@ impl Facts {
         let lost = self.lost_records(now)?;
         let since = self.wall_text(lost.from);
         let gap = format!("the kernel's log has lost records since {since}");
-        let mut counters = self
-            .counters
-            .series(Subject::Drive(drive.clone()), "scsi ")
-            .flat_map(|(_, history)| history.counters())
-            .map(|(_, counter)| counter)
-            .peekable();
+        let mut counters = self.error_counters(drive).peekable();
         if counters.peek().is_none() {
             let why = format!("{gap}, and this drive has no counters of errors");
             return Some(UnknownHealth::failed(why));
@@ -112,5 +108,23 @@ impl Facts {
         (!is_read).then(|| {
             UnknownHealth::failed(format!("{gap}, and the counters of errors are not read"))
         })
+    }
+
+    /// Why nothing is known of a drive without SMART data where no kernel log is read either.
+    pub(crate) fn without_evidence(&self, drive: &DriveId) -> Option<UnknownHealth> {
+        let has_none = self.kernel.is_absent() && self.error_counters(drive).next().is_none();
+        has_none.then(|| {
+            UnknownHealth::failed(
+                "neither its SMART data nor the kernel's log is read, and it has no counters of errors",
+            )
+        })
+    }
+
+    /// Those that the kernel keeps of a SCSI device (ioerr_cnt, iotmo_cnt).
+    fn error_counters(&self, drive: &DriveId) -> impl Iterator<Item = &Counter> {
+        self.counters
+            .series(Subject::Drive(drive.clone()), "scsi ")
+            .flat_map(|(_, history)| history.counters())
+            .map(|(_, counter)| counter)
     }
 }
