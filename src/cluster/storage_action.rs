@@ -294,11 +294,11 @@ pub fn present_evidence<'a>(
     }
 }
 
-/// Name of the object: `release-<claim>-<identity>`, where `identity` is a hash of all that the
-/// action is about. The same intervention has the same name, whoever creates it.
-pub fn object_name(claim: &str, identity: u64) -> String {
+/// Name of the object: `release-<claim>-<identity>`, where `identity` is the beginning of
+/// a hash of all that the action is about. The same intervention has the same name, whoever creates it.
+pub fn object_name(claim: &str, identity: &str) -> String {
     const PREFIX: &str = "release-";
-    let identity = format!("-{identity:016x}");
+    let identity = format!("-{}", &identity[..identity.floor_char_boundary(32)]);
     let mut end = claim
         .len()
         .min(MAX_NAME_LEN - PREFIX.len() - identity.len());
@@ -317,11 +317,11 @@ mod tests {
     #[test]
     fn a_name_fits_and_keeps_its_hash_whatever_the_claim_is_called() {
         assert_eq!(
-            object_name("data-db-0", 7),
-            "release-data-db-0-0000000000000007"
+            object_name("data-db-0", &"07".repeat(32)),
+            format!("release-data-db-0-{}", "07".repeat(16))
         );
-        let long = object_name(&format!("{}.{}", "a".repeat(227), "b".repeat(25)), 7);
-        assert!(long.len() <= 253 && long.ends_with("a-0000000000000007"));
+        let long = object_name(&format!("{}.{}", "a".repeat(227), "b".repeat(25)), "7");
+        assert!(long.len() <= 253 && long.ends_with("b-7"), "{long}");
     }
 
     #[test]

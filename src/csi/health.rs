@@ -154,6 +154,9 @@ fn statuses(
 
 /// The reason of an abnormal condition without a status that explains it.
 const NOT_HEALTHY: &str = "NotHealthy";
+/// Reasons of states.
+pub(crate) const STATE_REASONS: [&str; 4] =
+    ["DeviceMissing", "NotAccessible", NOT_HEALTHY, "NotMounted"];
 
 /// The status of a condition that is abnormal by a rule about states (csi status, operational
 /// status, usage). A volume that this node provides and cannot serve has no finding; other volumes

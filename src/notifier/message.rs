@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::echo::is_deceptive;
-use crate::model::hash::fnv1a_128;
+use crate::model::hash::sha256_short;
 
 /// The format and its version. A change that a reader could trip over gets another number.
 pub(crate) const SCHEMA: &str = "diskvitals.notification/v1";
@@ -234,10 +234,11 @@ impl Notification {
 /// An id that depends on what it identifies alone.
 pub(crate) fn stable_id<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     // A zero byte ends each part: escaped text has none.
-    let bytes = parts
+    let bytes: Vec<u8> = parts
         .into_iter()
-        .flat_map(|part| part.bytes().chain(std::iter::once(0)));
-    format!("{:032x}", fnv1a_128(bytes))
+        .flat_map(|part| part.bytes().chain(std::iter::once(0)))
+        .collect();
+    sha256_short(&bytes)
 }
 
 /// Text of others, for any output: what a terminal or a mail reader would not show as itself is

@@ -32,6 +32,7 @@ mod podmon;
 mod recorded_tree;
 mod registrar;
 mod report;
+mod rights;
 mod smart;
 mod store_faults;
 mod workers;

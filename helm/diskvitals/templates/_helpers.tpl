@@ -156,10 +156,31 @@ matchConditions:
   - name: of-a-reporter
     expression: request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ include "diskvitals.fullname" . }}-report'
 variables:
-  - name: node
-    expression: >-
-      has(request.userInfo.extra) && 'authentication.kubernetes.io/node-name' in request.userInfo.extra
-      ? request.userInfo.extra['authentication.kubernetes.io/node-name'][0] : ''
+  {{- include "diskvitals.nodeOfToken" . | nindent 2 }}
+{{- end -}}
+
+{{/* The account of a sidecar that admission policies concern; with isOnNode, and the node of its token. */}}
+{{- define "diskvitals.ofSidecar" -}}
+matchConditions:
+  - name: of-the-sidecar
+    expression: request.userInfo.username == 'system:serviceaccount:{{ .root.Release.Namespace }}:{{ .account }}'
+variables:
+{{- if .isOnNode }}
+  {{- include "diskvitals.nodeOfToken" . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Whether an expression is this node's value of the topology key, as diskvitals-csi makes it (csi::topology): a name of more than 63 characters is its beginning and a hash, which
+no expression can compute. */}}
+{{- define "diskvitals.isOwnTopology" -}}
+({{ . }} == variables.node || size(variables.node) > 63 && {{ . }}.startsWith(variables.node.substring(0, 30).replace('.', '-') + '-') && {{ . }}.substring(30).matches('^-[0-9a-f]{32}$'))
+{{- end -}}
+
+{{- define "diskvitals.nodeOfToken" -}}
+- name: node
+  expression: >-
+    has(request.userInfo.extra) && 'authentication.kubernetes.io/node-name' in request.userInfo.extra
+    ? request.userInfo.extra['authentication.kubernetes.io/node-name'][0] : ''
 {{- end -}}
 
 {{- define "diskvitals.ownNode" -}}

@@ -5,9 +5,13 @@
 
 use jiff::Timestamp;
 
+use crate::csi::health::STATE_REASONS;
 use crate::csi::limits;
-use crate::csi::report::transitions::{StorageTransition, StorageTransitionKind};
-use crate::model::hash::fnv1a_128;
+use crate::csi::report::transitions::{
+    HEALTH_KNOWN, HEALTH_UNKNOWN, HEALTH_WITHDRAWN, StorageTransition, StorageTransitionKind,
+};
+use crate::model::hash::sha256_short;
+use crate::model::reason::Reason;
 
 /// Longest reason, action and reporting instance, in bytes.
 const MAX_SHORT_LEN: usize = 128;
@@ -16,6 +20,9 @@ pub(crate) const CLUSTER_SCOPED_NAMESPACE: &str = "default";
 /// The daemon's `Cause.id`: events with the same value on a node have one cause.
 pub(crate) const CAUSE_ANNOTATION: &str = "diskvitals.io/cause";
 const CLEARED_SUFFIX: &str = "Cleared";
+/// Instead of the reason of a newer daemon: the chart's admission policy permits known reasons alone
+/// (files/reasons.json).
+const OTHER_REASON: &str = "OtherReason";
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,17 +66,22 @@ impl Event {
         } else {
             regarding.namespace.clone()
         };
+        let (reason, note) = if is_known_reason(&transition.reason) {
+            (transition.reason.as_str(), transition.note.clone())
+        } else {
+            let note = format!("{}: {}", transition.reason, transition.note);
+            (OTHER_REASON, note)
+        };
         Event {
             namespace,
             name: event_name(&regarding.uid, &transition.key),
             reason: if transition.kind == StorageTransitionKind::Cleared {
-                cleared_reason(&transition.reason)
+                format!("{reason}{CLEARED_SUFFIX}")
             } else {
-                camel_case(&transition.reason)
+                reason.to_owned()
             },
             action: transition.kind.action(),
-            note: limits::truncate_message(&transition.note.replace(char::is_control, " "))
-                .into_owned(),
+            note: limits::truncate_message(&note.replace(char::is_control, " ")).into_owned(),
             warning: transition.kind.is_warning(),
             reporting_instance: reporting_instance(node).to_owned(),
             cause: transition.cause.clone(),
@@ -99,7 +111,7 @@ pub(crate) fn reporting_instance(node: &str) -> &str {
 /// the second event.
 pub(crate) fn event_name(uid: &str, key: &str) -> String {
     let text = format!("{uid}\0{key}");
-    format!("diskvitals.{:032x}", fnv1a_128(text.bytes()))
+    format!("diskvitals.{}", sha256_short(text.as_bytes()))
 }
 
 /// Converts text to CamelCase of letters and digits, as required for a condition's reason and
@@ -118,11 +130,12 @@ pub(crate) fn camel_case(text: &str) -> String {
     }
 }
 
-fn cleared_reason(text: &str) -> String {
-    let mut reason = camel_case(text);
-    reason.truncate(MAX_SHORT_LEN - CLEARED_SUFFIX.len());
-    reason + CLEARED_SUFFIX
+fn is_known_reason(text: &str) -> bool {
+    text.parse::<Reason>().is_ok() || OWN_REASONS.contains(&text) || STATE_REASONS.contains(&text)
 }
+
+/// Reasons without a finding.
+const OWN_REASONS: [&str; 4] = [HEALTH_KNOWN, HEALTH_UNKNOWN, HEALTH_WITHDRAWN, OTHER_REASON];
 
 /// Whether the text is a DNS subdomain (RFC 1123), so that it is one component of a URL path.
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
@@ -193,11 +206,52 @@ mod tests {
         );
     }
 
+    /// `UPDATE_EXPECTED=1` writes the list.
+    #[test]
+    fn the_charts_policy_permits_the_reasons_of_the_reporter_and_no_others() {
+        let reasons: std::collections::BTreeSet<&str> = Reason::ALL
+            .iter()
+            .map(|reason| reason.name())
+            .chain(OWN_REASONS)
+            .chain(STATE_REASONS)
+            .collect();
+        assert!(
+            !reasons.iter().any(|it| it.ends_with(CLEARED_SUFFIX)),
+            "the policy cuts it off"
+        );
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("helm/diskvitals/files/reasons.json");
+        let list = serde_json::to_string_pretty(&reasons).expect("text") + "\n";
+        if std::env::var_os("UPDATE_EXPECTED").is_some() {
+            std::fs::write(&path, &list).expect("written");
+        }
+        let policy = std::fs::read_to_string(&path).expect("the chart's list");
+        assert!(policy == list, "UPDATE_EXPECTED=1 writes {path:?} anew");
+    }
+
+    #[test]
+    fn the_reason_of_a_newer_daemon_is_in_the_note() {
+        for (kind, reason) in [
+            (StorageTransitionKind::Raised, "OtherReason"),
+            (StorageTransitionKind::Cleared, "OtherReasonCleared"),
+        ] {
+            let event = Event::new(
+                &transition("NotInventedYet", "drive sda: odd", kind),
+                regarding_node("a"),
+                "a",
+            );
+            assert_eq!(
+                (event.reason.as_str(), event.note.as_str()),
+                (reason, "NotInventedYet: drive sda: odd")
+            );
+        }
+    }
+
     #[test]
     fn a_name_is_the_same_for_the_same_transition_of_the_same_object_and_else_another() {
         assert_eq!(
             event_name("a", "b"),
-            "diskvitals.a68d6315038b5822836dbc79783ec15a"
+            "diskvitals.59b271ae1bbcb1d31d41929817f4b16f"
         );
         assert_ne!(event_name("a", "b"), event_name("ab", ""));
         assert!(is_dns_subdomain(&event_name("a", "b")));

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 use crate::cluster::node_storage::NodeStorageStatus;
 use crate::fleet::model::{Elapsed, Node, Policy, View};
-use crate::model::hash::fnv1a_64;
+use crate::model::hash::sha256_short;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnreachableLimits {
@@ -357,7 +357,7 @@ fn taint_value(drivers: &BTreeSet<&str>) -> Option<String> {
         (None, _) => None,
         (Some(_), Some(_)) => Some("several".to_owned()),
         (Some(driver), None) if is_label_value(driver) => Some((*driver).to_owned()),
-        (Some(driver), None) => Some(format!("driver-{:016x}", fnv1a_64(driver.bytes()))),
+        (Some(driver), None) => Some(format!("driver-{}", sha256_short(driver.as_bytes()))),
     }
 }
 

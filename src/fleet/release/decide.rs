@@ -12,7 +12,7 @@ use crate::fleet::model::Claim;
 use crate::fleet::model::release::candidate::{Candidate, Sighting, find};
 use crate::fleet::model::release::check::{ActionState, Case, PolicyState, Refusal, check};
 use crate::fleet::model::release::evidence::Evidence;
-use crate::fleet::model::release::proposal::{evidence_update, proposal};
+use crate::fleet::model::release::proposal::{evidence_update, is_same_intervention, proposal};
 use crate::fleet::model::release::steps::{self, Progress, Step};
 use crate::fleet::release::action::{ActionObject, PROPOSED, add_step};
 use crate::fleet::release::challenge::Outcome;
@@ -206,12 +206,12 @@ impl Engine {
         let Ok(actions) = self.actions.as_ref() else {
             return;
         };
-        // The same intervention has the same name, whatever became of it; and a claim is in one
-        // action at a time.
+        // An intervention is proposed once, whatever became of it; and a claim is in one action at
+        // a time.
         let exists = self.is_in_action(&candidate.claim)
-            || actions
-                .iter()
-                .any(|it| it.namespace == proposal.namespace && it.name == proposal.name);
+            || actions.iter().any(|it| {
+                it.namespace == proposal.namespace && is_same_intervention(&it.spec, &proposal.spec)
+            });
         let is_queued = self.writes.iter().any(
             |job| matches!(job, Job::Create(other) if other.spec.claim == proposal.spec.claim),
         );
@@ -260,10 +260,12 @@ impl Engine {
         }
         if let Sighting::Listed(candidate) = &sighting
             && !status.has(CLAIM_DELETED)
-            && let Some((lines, hash)) = evidence_update(&state, candidate, evidence)
+            && let Some(update) = evidence_update(&state, candidate, evidence)
         {
-            (status.evidence, status.evidence_hash) = (lines, hash);
-            add_step(&mut status, "the evidence has changed", cx.now.wall);
+            (status.evidence, status.evidence_hash) = (update.lines, update.hash);
+            if update.has_changed {
+                add_step(&mut status, "the evidence has changed", cx.now.wall);
+            }
         }
         if state.answer.as_ref().is_ok()
             && !status.has(CLAIM_DELETED)

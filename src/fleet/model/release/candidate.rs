@@ -14,7 +14,6 @@ use crate::cluster::storage_action::{DriveRef, StorageActionSpec};
 use crate::fleet::model::claims::Listed;
 use crate::fleet::model::shared_drives::is_unique;
 use crate::fleet::model::{Claim, Elapsed, View, Volume};
-use crate::model::hash::fnv1a_64;
 use crate::model::label::slot_name;
 
 /// Reasons of a drive for which a claim may be released at all.
@@ -52,9 +51,9 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Of the intervention: the same objects, boot, drive and reason have the same one.
-    pub(crate) fn identity(&self, pod_uid: &str) -> u64 {
-        let parts = [
+    /// Of the intervention: the same objects, boot, drive and reason have the same ones.
+    pub(crate) fn identity<'a>(&'a self, pod_uid: &'a str) -> [&'a str; 7] {
+        [
             &self.claim.uid,
             &self.volume,
             pod_uid,
@@ -62,8 +61,7 @@ impl Candidate {
             &self.boot_id,
             &self.drive.id,
             &self.reason,
-        ];
-        fnv1a_64(parts.join("\0").bytes())
+        ]
     }
 
     /// Id of the finding in the action: stable while the finding lasts.

@@ -16,7 +16,7 @@ use crate::fleet::model::Elapsed;
 use crate::fleet::model::release::breaker::BreakerState;
 use crate::fleet::model::release::budget::{self, ActionSummary};
 use crate::fleet::model::release::candidate::{Candidate, Sighting};
-use crate::fleet::model::release::evidence::{Answer, Evidence, Reading, hash};
+use crate::fleet::model::release::evidence::{Answer, Evidence, Reading, former_hash, hash};
 use crate::fleet::model::release::{Limits, Now};
 
 /// Everything that a decision rests on.
@@ -336,7 +336,9 @@ fn of_action(gate: Gate, case: &Case<'_>, action: &ActionState, now: Now) -> Opt
         Gate::NotApproved => (!is_approved).then(|| "it waits for approval".to_owned()),
         Gate::EvidenceChanged if is_approved => {
             // What could not be read is refused by its own gate, and is no change.
-            let is_same = hash(candidate(case)?, case.evidence)? == spec.approved_hash;
+            let (candidate, evidence) = (candidate(case)?, case.evidence);
+            let is_same = hash(candidate, evidence)? == spec.approved_hash
+                || former_hash(candidate, evidence)? == spec.approved_hash;
             (!is_same).then(|| "the evidence changed after the approval".to_owned())
         }
         Gate::ApprovalExpired if is_approved => approval_expired(spec, case.limits, now),

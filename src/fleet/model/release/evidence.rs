@@ -9,7 +9,7 @@ use crate::cluster::node_storage::{AnsweredFinding, Health};
 use crate::cluster::storage_action::{MAX_EVIDENCE, MAX_LINE_LEN, ObjectRef};
 use crate::fleet::model::release::candidate::Candidate;
 use crate::fleet::model::{Claim, Elapsed};
-use crate::model::hash::fnv1a_128;
+use crate::model::hash::{fnv1a_64, fnv1a_128, sha256};
 
 /// One reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -241,28 +241,66 @@ impl Peer {
 /// What an approval is about: which objects, which drive, why, and what was declared. No time, no
 /// text, nothing that moves while the case stays the same. None: a part of it could not be read.
 pub(crate) fn hash(candidate: &Candidate, evidence: &Evidence) -> Option<String> {
-    let pod = evidence.pod.as_ref().ok()?.as_ref();
-    let set = evidence.stateful_set.as_ref().ok()?.as_ref();
-    let group = evidence.group.as_ref().ok()?.as_ref();
-    let mut claims: Vec<&str> = evidence
-        .other_claims
-        .as_ref()
-        .ok()?
-        .iter()
-        .map(|claim| claim.name.as_str())
+    let facts = Facts::new(candidate, evidence)?;
+    let texts = facts.texts.iter().map(String::as_str);
+    let claims = facts.claims.iter().copied();
+    let all: Vec<&str> = facts
+        .identity
+        .into_iter()
+        .chain(texts)
+        .chain(claims)
         .collect();
-    claims.sort_unstable();
-    let identity = candidate.identity(pod.map_or("", |pod| &pod.uid));
-    let empty_member = set.and_then(|set| set.empty_member.as_deref());
-    let facts = [
-        format!("{identity:016x}"),
-        candidate.machine_id.clone(),
-        candidate.is_inaccessible.to_string(),
-        candidate.is_redundant.to_string(),
-        set.map_or("", |set| &set.uid).to_owned(),
-        empty_member.unwrap_or_default().to_owned(),
-        group.map_or("", |group| &group.name).to_owned(),
-        claims.join("\0"),
-    ];
-    Some(format!("{:032x}", fnv1a_128(facts.join("\0\0").bytes())))
+    Some(hash_of(&all))
+}
+
+/// As earlier versions made it, with 32 digits. A node could choose the id of its drive so that other
+/// evidence has the same one: it serves approvals that were given before the upgrade, until they
+/// expire.
+pub(crate) fn former_hash(candidate: &Candidate, evidence: &Evidence) -> Option<String> {
+    let facts = Facts::new(candidate, evidence)?;
+    let identity = fnv1a_64(facts.identity.join("\0").bytes());
+    let texts = facts.texts.join("\0\0");
+    let claims = facts.claims.join("\0");
+    let text = format!("{identity:016x}\0\0{texts}\0\0{claims}");
+    Some(format!("{:032x}", fnv1a_128(text.bytes())))
+}
+
+/// 64 digits. As JSON, no text can end one part and begin the next.
+pub(crate) fn hash_of(parts: &[&str]) -> String {
+    sha256(serde_json::json!(parts).to_string().as_bytes())
+}
+
+struct Facts<'a> {
+    identity: [&'a str; 7],
+    texts: [String; 6],
+    claims: Vec<&'a str>,
+}
+
+impl<'a> Facts<'a> {
+    fn new(candidate: &'a Candidate, evidence: &'a Evidence) -> Option<Facts<'a>> {
+        let pod = evidence.pod.as_ref().ok()?.as_ref();
+        let set = evidence.stateful_set.as_ref().ok()?.as_ref();
+        let group = evidence.group.as_ref().ok()?.as_ref();
+        let mut claims: Vec<&str> = evidence
+            .other_claims
+            .as_ref()
+            .ok()?
+            .iter()
+            .map(|claim| claim.name.as_str())
+            .collect();
+        claims.sort_unstable();
+        let empty_member = set.and_then(|set| set.empty_member.as_deref());
+        Some(Facts {
+            identity: candidate.identity(pod.map_or("", |pod| &pod.uid)),
+            texts: [
+                candidate.machine_id.clone(),
+                candidate.is_inaccessible.to_string(),
+                candidate.is_redundant.to_string(),
+                set.map_or("", |set| &set.uid).to_owned(),
+                empty_member.unwrap_or_default().to_owned(),
+                group.map_or("", |group| &group.name).to_owned(),
+            ],
+            claims,
+        })
+    }
 }

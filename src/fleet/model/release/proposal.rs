@@ -16,7 +16,7 @@ use crate::cluster::storage_action::{
 use crate::cluster::storage_policy::BlockedCount;
 use crate::fleet::model::release::candidate::Candidate;
 use crate::fleet::model::release::check::{ActionState, Refusal};
-use crate::fleet::model::release::evidence::{Evidence, hash, lines};
+use crate::fleet::model::release::evidence::{Evidence, former_hash, hash, hash_of, lines};
 
 /// A StorageAction that is to be created.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +24,15 @@ pub(crate) struct Proposal {
     pub namespace: String,
     pub name: String,
     pub spec: StorageActionSpec,
+}
+
+/// For the status of an action.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct EvidenceUpdate {
+    pub lines: Vec<String>,
+    pub hash: String,
+    /// False: only its hash is made in another way than an earlier version made it.
+    pub has_changed: bool,
 }
 
 /// None: an object that the action must name is not known.
@@ -69,21 +78,52 @@ pub(crate) fn proposal(
     };
     Some(Proposal {
         namespace: candidate.claim.namespace.clone(),
-        name: object_name(&candidate.claim.name, candidate.identity(&pod.uid)),
+        name: object_name(
+            &candidate.claim.name,
+            &hash_of(&candidate.identity(&pod.uid)),
+        ),
         spec,
     })
 }
 
-/// Lines and hash for the status of an action whose evidence is no longer that of the spec, or that
+/// Whether both are about the same objects, boot, drive and reason. Their names do not show it: an
+/// earlier version made them in another way.
+pub(crate) fn is_same_intervention(one: &StorageActionSpec, other: &StorageActionSpec) -> bool {
+    let identity = |it: &StorageActionSpec| {
+        [
+            &it.claim.uid,
+            &it.persistent_volume.name,
+            &it.pod.uid,
+            &it.node.uid,
+            &it.node.boot_id,
+            &it.drive.id,
+            &it.finding.reason,
+        ]
+        .map(String::clone)
+    };
+    identity(one) == identity(other)
+}
+
+/// For an action whose evidence is no longer that of the spec, or that
 /// of the status.
 pub(crate) fn evidence_update(
     action: &ActionState,
     candidate: &Candidate,
     evidence: &Evidence,
-) -> Option<(Vec<String>, String)> {
+) -> Option<EvidenceUpdate> {
     let hash = hash(candidate, evidence)?;
     let (_, known) = present_evidence(&action.spec, Some(&action.status));
-    (known != hash).then(|| (lines(candidate, evidence), hash))
+    if known == hash {
+        return None;
+    }
+    let has_changed = former_hash(candidate, evidence)? != known;
+    // What a person has approved keeps its hash.
+    let is_kept = !has_changed && action.spec.approval == Approval::Approved;
+    (!is_kept).then(|| EvidenceUpdate {
+        lines: lines(candidate, evidence),
+        hash,
+        has_changed,
+    })
 }
 
 /// Numbers of a policy's status: candidates that nothing holds back, and the others by their first

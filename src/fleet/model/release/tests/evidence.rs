@@ -1,8 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fleet::model::release::evidence::lines;
-use crate::fleet::model::release::proposal::evidence_update;
+use crate::cluster::storage_action::StorageActionSpec;
+use crate::fleet::model::release::evidence::{former_hash, lines};
+use crate::fleet::model::release::proposal::{evidence_update, is_same_intervention};
 
 #[test]
 fn people_read_which_drive_which_volume_and_what_would_take_over() {
@@ -49,6 +50,58 @@ fn a_proposal_names_the_objects_by_uid_and_the_same_case_has_the_same_name() {
 }
 
 #[test]
+fn an_action_of_an_earlier_version_is_recognized_by_its_objects() {
+    let mut world = World::approved();
+    let new = world.action().spec.clone();
+    // Another name and another hash, as an earlier version made them.
+    let old = StorageActionSpec {
+        evidence_hash: former_hash(&candidate(), &evidence()).expect("all is read"),
+        approval: Approval::Rejected,
+        ..new.clone()
+    };
+    assert!(is_same_intervention(&new, &old));
+    type Break = fn(&mut StorageActionSpec);
+    let changes: &[Break] = &[
+        |it| it.claim.uid = "new".into(),
+        |it| it.persistent_volume.name = "new".into(),
+        |it| it.pod.uid = "new".into(),
+        |it| it.node.uid = "new".into(),
+        |it| it.node.boot_id = "new".into(),
+        |it| it.drive.id = "new".into(),
+        |it| it.finding.reason = "DriveMissing".into(),
+    ];
+    for (at, change) in changes.iter().enumerate() {
+        let mut other = old.clone();
+        change(&mut other);
+        assert!(!is_same_intervention(&new, &other), "change {at}");
+    }
+}
+
+#[test]
+fn an_approval_of_an_earlier_version_stays_and_what_waits_gets_the_new_hash() {
+    let mut world = World::approved();
+    let former = former_hash(&candidate(), &evidence()).expect("all is read");
+    assert_eq!(former.len(), 32);
+    let spec = &mut world.action().spec;
+    spec.approved_hash.clone_from(&former);
+    spec.evidence_hash.clone_from(&former);
+    assert_eq!(world.gates(), []);
+    let action = world.action().clone();
+    assert_eq!(evidence_update(&action, &candidate(), &evidence()), None);
+
+    let mut waiting = action.clone();
+    waiting.spec.approval = Approval::Pending;
+    let update = evidence_update(&waiting, &candidate(), &evidence()).expect("another hash");
+    assert_eq!((update.hash.len(), update.has_changed), (64, false));
+
+    // Other evidence is other evidence, whichever hash it had.
+    world.candidate().drive.id = "another".into();
+    let update = evidence_update(&action, world.candidate(), &evidence()).expect("it changed");
+    assert!(update.has_changed);
+    assert!(world.gates().contains(&Gate::EvidenceChanged));
+}
+
+#[test]
 fn another_object_another_boot_or_another_declaration_changes_the_hash() {
     let before = hash(&candidate(), &evidence()).expect("all is read");
     type Break = fn(&mut World);
@@ -78,7 +131,7 @@ fn another_object_another_boot_or_another_declaration_changes_the_hash() {
             "change {at}"
         );
     }
-    assert_eq!(before.len(), 32);
+    assert_eq!(before.len(), 64);
 }
 
 proptest! {
