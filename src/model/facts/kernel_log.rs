@@ -7,6 +7,7 @@
 mod attribution;
 pub(crate) mod lost_records;
 mod pending;
+pub(crate) mod second_witness;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -285,7 +286,7 @@ impl Facts {
                 && self
                     .btrfs_of_volume(&subject)
                     .is_none_or(|fs| !fs.has_good_copy(event.damaged));
-            let memory = Arc::make_mut(self.kernel.errors.entry(subject).or_default());
+            let memory = Arc::make_mut(self.kernel.errors.entry(subject.clone()).or_default());
             let new = match without_good_copy {
                 // Also a later record of an incident: a member may have gone missing in it.
                 true => {
@@ -300,7 +301,10 @@ impl Facts {
                 }
                 false => memory.add(event),
             };
-            self.are_counters_due |= event.first.origin == LineOrigin::KernelLog;
+            if event.first.origin == LineOrigin::KernelLog {
+                self.are_counters_due = true;
+                self.ask_second_witness(&subject, event.class);
+            }
             change = change.max(if new {
                 Urgency::Immediate
             } else {
