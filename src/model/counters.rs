@@ -24,6 +24,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+/// SCSI's `iotmo_cnt` of a disk of libata, which moves with every error that libata handles, and so
+/// means no time-out there. It confirms what the log says of the disk.
+pub(crate) const LIBATA_ERRORS: &str = "iotmo_cnt of libata";
+
 /// The owner of the counters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "name", rename_all = "snake_case")]

@@ -112,6 +112,8 @@ pub(crate) struct Facts {
     pub(crate) are_counters_due: bool,
     /// The drives are to be asked for their own error logs.
     pub(crate) is_smart_due: bool,
+    /// Drives whose own log may refute what the kernel's says of them.
+    pub(crate) smart_due: BTreeSet<DriveId>,
     /// The paths at which CSI volumes are staged and published.
     pub attachments: BTreeMap<HostPath, Arc<Attachment>>,
     /// The node's settings against which the paths of callers are compared, and the pool's storage.

@@ -16,7 +16,7 @@ pub(crate) mod error_history;
 pub(crate) mod event;
 pub(crate) mod fault;
 mod incident;
-mod parsed_record;
+pub(crate) mod parsed_record;
 mod pattern;
 pub mod record;
 pub(crate) mod rollup;

@@ -200,7 +200,7 @@ reasons! {
         "Inaccessible. Whether it is intact can be seen once the cause is repaired.",
         "Read the error and the kernel log. An I/O error of a local device: look for resets or a removal of the device, then check the filesystem read-only. `stale`: the server's export has changed; unmount and mount again. `not connected`: the FUSE process has ended; mount again.",
         "statfs and readdir of every mount of the volume succeed, or the volume is unmounted";
-    ReadOnly, Volume, [Bad], [],
+    ReadOnly, Volume, [Suspect, Bad], [],
         "The kernel has made this filesystem read-only after an error.",
         "Readable where the error did not damage it. Data that was not on disk at that moment is lost, and nothing more can be written.",
         "Find the error in the kernel log, save the data, check the filesystem while it is unmounted, and mount it again.",
@@ -220,7 +220,7 @@ reasons! {
         "Perhaps corrupted; this is not proven.",
         "Save the data first. Then check the filesystem while nothing is written: `diskvitals check VOLUME --freeze` where the policy allows it, or unmounted.",
         "a later check finds the filesystem clean, ext4 is mounted after a repair that its superblock records, a later check proves the corruption (FilesystemCorrupted), or a new filesystem is made";
-    FilesystemShutdown, Volume, [Bad], [],
+    FilesystemShutdown, Volume, [Suspect, Bad], [],
         "The filesystem has shut itself down: every access fails until it is mounted again.",
         "Inaccessible until it is mounted again. Synced data is on disk or in the journal; data that was not synced is lost.",
         "Stop the programs that use it, check the device below, unmount, check the filesystem, and mount it again.",

@@ -348,6 +348,7 @@ impl Reader {
         };
         let mut scope = ClassifierOptions {
             admit: self.settings.borrow().kernel_log.admit.clone(),
+            knows_devices: true,
         };
         // The owner of the state attributes their errors to the volumes on them.
         scope

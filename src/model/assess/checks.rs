@@ -13,6 +13,7 @@ use crate::model::check::{
     Check, CheckVerdict, Filesystem, FilesystemSignal, Mode, Problem, Run, RunResult, SignalKind,
     Weight,
 };
+use crate::model::counters::{Counter, CounterHistory};
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Evidence, Severity, Verdict, WitnessKind};
 use crate::model::path::HostPath;
@@ -135,8 +136,10 @@ pub(crate) fn signals(
         let Some(Verdict::Raised(raised)) = verdict else {
             return;
         };
-        // Damage that redundancy has repaired does not count.
-        if kind == SignalKind::Corrupted && raised.severity < Severity::Bad {
+        // Damage that redundancy has repaired does not count, nor what ext4 has not counted: the check
+        // reads the filesystem.
+        let is_uncounted = || ext4_errors(facts, known).is_some_and(|(_, errors)| errors.last == 0);
+        if kind == SignalKind::Corrupted && (raised.severity < Severity::Bad || is_uncounted()) {
             return;
         }
         let proof = raised.evidence.last().cloned();
@@ -177,10 +180,7 @@ pub(crate) fn signals(
 
 /// The superblock's count of errors since mkfs or the last repair: e2fsck resets it.
 fn ext4_error_count(facts: &Facts, known: &KnownVolume) -> Option<FilesystemSignal> {
-    let history = facts.filesystem_counters(known, "ext4")?;
-    let (_, errors) = history
-        .counters()
-        .find(|(name, counter)| *name == "errors_count" && counter.last > 0)?;
+    let (history, errors) = ext4_errors(facts, known).filter(|(_, errors)| errors.last > 0)?;
     let code = |which: &str| {
         Some(
             history
@@ -205,6 +205,16 @@ fn ext4_error_count(facts: &Facts, known: &KnownVolume) -> Option<FilesystemSign
         kind,
         evidence: evidence(WitnessKind::Counter, &history.file, at, text),
     })
+}
+
+fn ext4_errors<'a>(
+    facts: &'a Facts,
+    known: &KnownVolume,
+) -> Option<(&'a CounterHistory, &'a Counter)> {
+    let history = facts.filesystem_counters(known, "ext4")?;
+    let mut counters = history.counters();
+    let (_, errors) = counters.find(|(name, _)| *name == "errors_count")?;
+    Some((history, errors))
 }
 
 /// The newest check with this verdict that no later CLEAN check of at least its strength refutes,

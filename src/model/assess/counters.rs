@@ -1,10 +1,8 @@
 //! Counters that count the same errors as the kernel log, shown beside its records. Each has the time of
 //! its last change, so that a finding does not change with each reading.
 //!
-//! ext4 counts each corruption that it logs while it is mounted. Until its count has grown, a record is
-//! a suspicion. No other counter lowers a verdict by standing still.
-
-use std::time::Duration;
+//! And whether they, or another kind of witness, support what the log says (`proof`): BAD from the log
+//! needs two, where there are two.
 
 use jiff::Timestamp;
 
@@ -12,10 +10,13 @@ use crate::model::assess::reason_rules::Context;
 use crate::model::assess::smart::SmartAssessment;
 use crate::model::assess::text::evidence;
 use crate::model::counters::{Counter, CounterHistory};
+use crate::model::facts::kernel_log::second_witness::NO_ANSWER_AFTER;
 use crate::model::facts::{Facts, KnownVolume, elapsed};
-use crate::model::finding::{Evidence, Verdict, WitnessKind};
-use crate::model::kernel_log::error_history::ErrorTally;
+use crate::model::finding::{Evidence, Severity, Subject, Verdict, WitnessKind};
+use crate::model::kernel_log::error_history::{ErrorTally, SecondWitness};
 use crate::model::kernel_log::event::{Class, Line, LineOrigin};
+use crate::model::observation::Observation;
+use crate::model::volume::VolumeFacts;
 
 /// Adds the counters to the evidence, except those that it quotes already.
 pub(crate) fn shown_beside(
@@ -85,44 +86,98 @@ pub(super) fn changed(counter: &Counter) -> Timestamp {
     counter.last_growth.unwrap_or(counter.since)
 }
 
-/// Less is needed for the counter of an error that has been logged; it is read after one second.
-const COUNTED_AFTER: Duration = Duration::from_secs(1);
-/// The counter does not answer: the record is enough.
-const NO_ANSWER_AFTER: Duration = Duration::from_secs(10);
+/// What a verdict of BAD rests on besides the kernel's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    Confirmed,
+    /// Nothing else can say it, or it does not answer: a whole record is enough.
+    LogAlone,
+    /// Only a suspicion, and why.
+    Doubted(&'static str),
+}
 
-/// Why the records of corruption in this tally are only a suspicion: the superblock's count of errors
-/// has not grown since the first of them, or was not read yet. None where ext4 counts nothing: before the
-/// mount, on a read-only device (save_error_info(), fs/ext4/super.c); and where fanotify reported it too.
-pub(super) fn not_counted_by_ext4(
+impl Proof {
+    /// The severity that it leaves of what the records alone would mean, and what the message says of it.
+    pub(super) fn limit(self, severity: Severity) -> (Severity, String) {
+        match self {
+            Proof::LogAlone if severity == Severity::Bad => (severity, " (log alone)".to_owned()),
+            Proof::Doubted(why) => (severity.min(Severity::Suspect), format!(" ({why})")),
+            Proof::Confirmed | Proof::LogAlone => (severity, String::new()),
+        }
+    }
+}
+
+/// Whether a second kind of witness supports the records in this tally: a counter, a failed read by a
+/// probe, a state in sysfs. `facts::kernel_log::second_witness` has compared them.
+pub(super) fn proof(
     context: Context,
-    known: &KnownVolume,
+    subject: &Subject,
+    class: Class,
     tally: &ErrorTally,
-) -> Option<&'static str> {
+) -> Proof {
     let (facts, now) = (context.facts, context.now);
-    let history = facts.filesystem_counters(known, "ext4")?;
-    let (_, counter) = history
-        .counters()
-        .find(|(name, _)| *name == "errors_count")?;
+    let is_logged = |line: &Line| line.origin == LineOrigin::KernelLog;
+    if tally.second_witness == SecondWitness::Confirmed
+        || !is_logged(&tally.first)
+        || !is_logged(&tally.last)
+        || fails_itself(facts, subject, tally.first.time)
+    {
+        return Proof::Confirmed;
+    }
     let last = tally.last.time;
-    let is_logged =
-        |line: &Line| line.origin == LineOrigin::KernelLog && line.text.starts_with("EXT4-fs ");
-    let is_writable = |name: &String| facts.device(name).is_some_and(|device| !device.read_only);
-    let was_mounted = known
-        .mounted_since
-        .values()
-        .min()
-        .is_some_and(|since| *since < last);
-    let counts = is_logged(&tally.first)
-        && is_logged(&tally.last)
-        && was_mounted
-        && known.facts.device.as_ref().is_some_and(is_writable);
-    if !counts || counter.last > 0 && changed(counter) >= tally.first.time {
-        return None;
+    let answered_since = match tally.second_witness {
+        SecondWitness::Unmoved(at) if at > last => {
+            return Proof::Doubted(
+                "only the kernel log says so: the counters of such errors have not moved",
+            );
+        }
+        SecondWitness::Unmoved(_) => last,
+        // Records that nothing could refute in time are proof, also once there are more of them.
+        SecondWitness::Silent | SecondWitness::Confirmed => tally.first.time,
+    };
+    let is_awaited = elapsed(answered_since, now) < NO_ANSWER_AFTER
+        && facts.may_be_refuted(subject, class, tally);
+    match is_awaited {
+        true => Proof::Doubted(
+            "so far only the kernel log says so: the counters of such errors are being read",
+        ),
+        false => Proof::LogAlone,
     }
-    let read = facts.counters.read_at()?;
-    if read >= last && elapsed(last, read) >= COUNTED_AFTER {
-        return Some("its superblock counts no new error, so this is the record in the log alone");
+}
+
+/// A probe of the volume, or of a volume on the drive, has failed since the first record; or the
+/// kernel does not use the drive.
+fn fails_itself(facts: &Facts, subject: &Subject, since: Timestamp) -> bool {
+    match subject {
+        Subject::Volume(id) => facts
+            .volumes
+            .get(id)
+            .is_some_and(|known| fails_its_probe(facts, &known.facts, since)),
+        Subject::Drive(id) => facts.drives.get(id).is_some_and(|known| {
+            let mut volumes = known.volumes.iter().filter_map(|id| facts.volumes.get(id));
+            known.abnormal_state_since.is_some()
+                || known.missing_since.is_some()
+                || volumes.any(|volume| fails_its_probe(facts, &volume.facts, since))
+        }),
+        Subject::Device(_) | Subject::Source(_) => false,
     }
-    (elapsed(last, now) < NO_ANSWER_AFTER)
-        .then_some("the superblock's count of errors is being read")
+}
+
+/// A read by our own probe has failed since then, or has not returned.
+pub(super) fn fails_its_probe(facts: &Facts, volume: &VolumeFacts, since: Timestamp) -> bool {
+    let mounts = volume.mounts.iter();
+    let mut probes = mounts.filter_map(|mount| facts.probes.get(&mount.path));
+    probes.any(|probe| match &probe.result {
+        _ if probe
+            .stuck
+            .as_ref()
+            .is_some_and(|stuck| stuck.since >= since) =>
+        {
+            true
+        }
+        Observation::Ok { at, value } => {
+            *at >= since && (value.readdir.is_err() || value.statfs.is_err())
+        }
+        _ => false,
+    })
 }

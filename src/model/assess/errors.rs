@@ -2,13 +2,14 @@
 //! incidents are a verdict.
 //!
 //! The severity follows only from the recorded incidents, as of the latest of them; time only ends
-//! a finding. So the same log gives the same verdict whenever it is read.
+//! a finding. So the same log gives the same verdict whenever it is read. BAD also needs a second kind of
+//! witness, where there is one (`counters::proof`).
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::assess::counters::{of_drive, shown_beside};
+use crate::model::assess::counters::{of_drive, proof, shown_beside};
 use crate::model::assess::reason_rules::{Context, DriveInput};
 use crate::model::assess::text::{evidence, join_limited, raised, unknown};
 use crate::model::drive::DriveKind;
@@ -122,8 +123,10 @@ fn judge(
         return Some(Verdict::Clear);
     };
     let (severity, why) = rule(tally);
+    let subject = Subject::Drive(input.known.facts.id.clone());
+    let (severity, note) = proof(input.context, &subject, class, tally).limit(severity);
     let why = why.map(|why| format!(", {why}")).unwrap_or_default();
-    let message = format!("{} {what}{why}", name(input.known));
+    let message = format!("{} {what}{why}{note}", name(input.known));
     let mut verdict = raised_until_quiet(input.context, tally, severity, &message);
     if let Some(Verdict::Raised(raised)) = &mut verdict {
         raised.clears_when.push_str(match class {

@@ -3,7 +3,9 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::counters::{changed, not_counted_by_ext4, of_filesystem, shown_beside};
+use crate::model::assess::counters::{
+    Proof, changed, fails_its_probe, of_filesystem, proof, shown_beside,
+};
 use crate::model::assess::errors::{
     clears_when, is_confirmed_by_drive, log_evidence, quiet_verdict, raised_until_quiet, summarize,
 };
@@ -14,7 +16,8 @@ use crate::model::assess::text::{
     unknown,
 };
 use crate::model::assess::{checks, merge, recorded};
-use crate::model::facts::{Facts, KnownVolume};
+use crate::model::facts::kernel_log::second_witness::NO_ANSWER_AFTER;
+use crate::model::facts::{Facts, KnownVolume, elapsed};
 use crate::model::finding::{Severity, Status, Subject, Verdict, WitnessKind};
 use crate::model::graph::extents::may_contain_sector;
 use crate::model::ids::DriveId;
@@ -46,8 +49,9 @@ pub(crate) fn logged_errors(input: &VolumeInput) -> Option<Verdict> {
         return Some(Verdict::Clear);
     };
     let severity = errors_severity(&input.context.policy.errors, tally);
+    let (severity, note) = own_proof(input, Class::FsError, tally).limit(severity);
     let what = format!(
-        "{} had I/O errors from the device below it",
+        "{} had I/O errors from the device below it{note}",
         describe(&input.known.facts)
     );
     let verdict = raised_until_quiet(input.context, tally, severity, &what);
@@ -66,8 +70,8 @@ fn errors_severity(errors: &ErrorPolicy, tally: &ErrorTally) -> Severity {
 
 /// The filesystem found its own structures or data to be wrong (ext4's EFSCORRUPTED and EFSBADCRC,
 /// XFS's verifiers, btrfs's checksums, dm-verity and dm-integrity). BAD, degraded: only a check can
-/// prove that data is lost. SUSPECT where redundancy repaired all of it, and where ext4 does not count
-/// what the log says (`not_counted_by_ext4`). Also BAD while XFS reports
+/// prove that data is lost. SUSPECT where redundancy repaired all of it, and where a counter does not
+/// move with what the log says (`proof`). Also BAD while XFS reports
 /// some of its metadata as sick. Results of checks (`checks::corrupted`) are merged; they may prove
 /// data loss.
 ///
@@ -100,8 +104,8 @@ pub(crate) fn kernel_corrupted(input: &VolumeInput) -> Option<Verdict> {
         return Some(Verdict::Clear);
     }
     let name = describe(&known.facts);
-    let doubt = not_counted_by_ext4(input.context, known, tally);
-    let (severity, what) = match (tally.last_uncorrected, doubt) {
+    let proof = own_proof(input, Class::FsCorruption, tally);
+    let (severity, what) = match (tally.last_uncorrected, proof) {
         (None, _) if tally.corrected == tally.incidents => (
             Severity::Suspect,
             format!("{name} found corrupted data and repaired it"),
@@ -110,14 +114,15 @@ pub(crate) fn kernel_corrupted(input: &VolumeInput) -> Option<Verdict> {
             Severity::Suspect,
             format!("{name} found damaged copies of its data, and has other copies"),
         ),
-        (Some(_), Some(doubt)) => (
+        (Some(_), Proof::Doubted(why)) => (
             Severity::Suspect,
-            format!("{name} may be corrupted ({doubt})"),
+            format!("{name} may be corrupted ({why})"),
         ),
-        (Some(_), None) => (
-            Severity::Bad,
-            format!("{name} found its own data corrupted"),
-        ),
+        (Some(_), proof) => {
+            let (severity, note) = proof.limit(Severity::Bad);
+            let what = format!("{name} found its own data corrupted{note}");
+            (severity, what)
+        }
     };
     let verdict = raise_corruption(input.context, tally, fs_type, severity, &what);
     shown_beside(verdict, of_filesystem(facts, known, Class::FsCorruption))
@@ -161,7 +166,8 @@ pub(crate) fn unmounted_errors(
             let what = format!("the filesystem on {name} had I/O errors while it was mounted");
             raised_until_quiet(context, tally, errors_severity(errors, tally), &what)
         });
-    let sources = own_sources(|class| history.get(class), name);
+    let subject = Subject::Device(name.to_owned());
+    let sources = own_sources(|class| history.get(class), &subject, name);
     [
         (Reason::FilesystemErrors, filesystem),
         (Reason::IoErrors, worst_source(context, sources)),
@@ -261,7 +267,8 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
 }
 
 /// The filesystem has stopped itself. Sources: the kernel log, and the superblock option `shutdown`
-/// (ext4, XFS and btrfs of newer kernels). BAD, inaccessible. Clears when it is unmounted; if only
+/// (ext4, XFS and btrfs of newer kernels). BAD, inaccessible; until the probe that the record has requested
+/// answers, SUSPECT for the log's record alone. Clears when it is unmounted; if only
 /// the log reported it, also when the filesystem responds again.
 pub(crate) fn shutdown(input: &VolumeInput) -> Option<Verdict> {
     let (facts, volume) = (input.context.facts, &input.known.facts);
@@ -285,18 +292,56 @@ pub(crate) fn shutdown(input: &VolumeInput) -> Option<Verdict> {
                 .map(|line| evidence(WitnessKind::MountTable, MOUNTINFO, at, line)),
         );
     }
-    let message = format!(
-        "{} has shut itself down: every access fails",
-        describe(volume)
-    );
+    let name = describe(volume);
+    let (level, message) = match tally.filter(|_| marked.is_none()) {
+        Some(tally)
+            if !fails_its_probe(facts, volume, tally.first.time)
+                && !is_device_gone(facts, volume) =>
+        {
+            match is_probe_awaited(input.context, volume, tally.last.time) {
+                true => {
+                    let doubt = "so far only the kernel log says so: a probe of it is awaited";
+                    (
+                        SUSPECT,
+                        format!("{name} may have shut itself down ({doubt})"),
+                    )
+                }
+                false => {
+                    let text = "has shut itself down (log alone): every access fails";
+                    (INACCESSIBLE, format!("{name} {text}"))
+                }
+            }
+        }
+        _ => {
+            let text = "has shut itself down: every access fails";
+            (INACCESSIBLE, format!("{name} {text}"))
+        }
+    };
     let since = tally.map(|tally| tally.first.time);
     raised(
-        INACCESSIBLE,
+        level,
         message,
         proof,
         "it is unmounted, or answers again",
         since,
     )
+}
+
+fn is_device_gone(facts: &Facts, volume: &VolumeFacts) -> bool {
+    let mut drives = volume
+        .drive_ids
+        .iter()
+        .filter_map(|id| facts.drives.get(id));
+    volume.device_gone
+        || drives.any(|drive| drive.missing_since.is_some() || drive.abnormal_state_since.is_some())
+}
+
+/// The probe that a record of the failure has requested has not answered yet.
+fn is_probe_awaited(context: Context, volume: &VolumeFacts, last: Timestamp) -> bool {
+    let probes = &context.facts.probes;
+    let mut mounts = volume.mounts.iter();
+    let is_probed = mounts.any(|mount| probes.mounts().contains_key(&mount.path));
+    is_probed && elapsed(last, context.now) < NO_ANSWER_AFTER
 }
 
 /// A later probe could read one of its directories.
@@ -321,7 +366,8 @@ fn is_accessible_since(facts: &Facts, volume: &VolumeFacts, time: Timestamp) -> 
 pub(crate) fn io_errors(input: &VolumeInput) -> Option<Verdict> {
     let facts = &input.known.facts;
     let device = facts.device.as_deref().unwrap_or("its device");
-    let own = own_sources(|class| tally(input, class), device);
+    let subject = Subject::Volume(input.known.facts.id.clone());
+    let own = own_sources(|class| tally(input, class), &subject, device);
     let underlying = facts
         .drive_ids
         .iter()
@@ -332,12 +378,15 @@ pub(crate) fn io_errors(input: &VolumeInput) -> Option<Verdict> {
 /// Errors of the device that has the filesystem.
 fn own_sources<'a>(
     tally: impl Fn(Class) -> Option<&'a ErrorTally>,
+    subject: &Subject,
     device: &str,
 ) -> impl Iterator<Item = ErrorSource<'a>> {
     [Class::Io, Class::Medium, Class::Timeout]
         .into_iter()
-        .filter_map(tally)
-        .map(move |tally| ErrorSource {
+        .filter_map(move |class| Some((class, tally(class)?)))
+        .map(move |(class, tally)| ErrorSource {
+            subject: subject.clone(),
+            class,
             tally,
             sectors: tally.sectors.iter().collect(),
             confirmed_medium: false,
@@ -350,22 +399,28 @@ fn worst_source<'a>(
     sources: impl Iterator<Item = ErrorSource<'a>>,
 ) -> Option<Verdict> {
     let errors = &context.policy.errors;
-    let mut worst: Option<(Level, ErrorSource<'_>)> = None;
+    let mut worst: Option<(Level, ErrorSource<'_>, String)> = None;
     let mut undecided = None;
     for source in sources {
         let level = source.level(errors);
+        let proof = proof(context, &source.subject, source.class, source.tally);
+        let (limit, note) = proof.limit(level.0);
+        let level = match limit < level.0 {
+            true => SUSPECT,
+            false => level,
+        };
         match quiet_verdict(context, source.tally, errors.quiet_period(level.0)) {
             Some(Some(Verdict::Unknown { why })) => undecided = Some(why),
-            None if worst.as_ref().is_none_or(|(worst, _)| *worst < level) => {
-                worst = Some((level, source))
+            None if worst.as_ref().is_none_or(|(worst, ..)| *worst < level) => {
+                worst = Some((level, source, note))
             }
             _ => {}
         }
     }
-    let Some((level, ErrorSource { tally, what, .. })) = worst else {
+    let Some((level, ErrorSource { tally, what, .. }, note)) = worst else {
         return undecided.map_or(Some(Verdict::Clear), unknown);
     };
-    let message = format!("{what}: {}", summarize(context, tally));
+    let message = format!("{what}{note}: {}", summarize(context, tally));
     let clears = clears_when(errors.quiet_period(level.0));
     raised(
         level,
@@ -377,6 +432,8 @@ fn worst_source<'a>(
 }
 
 struct ErrorSource<'a> {
+    subject: Subject,
+    class: Class,
     tally: &'a ErrorTally,
     sectors: Vec<&'a FailedSector>,
     /// The drive itself reported that it could not read.
@@ -428,6 +485,8 @@ fn drive_error_sources<'a>(input: &VolumeInput<'a>, id: &DriveId) -> Vec<ErrorSo
         let names = join_limited(names);
         let drive = facts.drives.get(id);
         Some(ErrorSource {
+            subject: Subject::Drive(id.clone()),
+            class,
             tally,
             sectors,
             confirmed_medium: class == Class::Medium
@@ -465,6 +524,12 @@ pub(crate) fn device(context: Context, name: &str) -> [(Reason, Option<Verdict>)
             verdict(&[Class::FsCorruption], corrupted),
         ),
     ]
+}
+
+/// What supports the log's records about the volume itself.
+pub(super) fn own_proof(input: &VolumeInput, class: Class, tally: &ErrorTally) -> Proof {
+    let subject = Subject::Volume(input.known.facts.id.clone());
+    proof(input.context, &subject, class, tally)
 }
 
 pub(crate) fn tally<'a>(input: &VolumeInput<'a>, class: Class) -> Option<&'a ErrorTally> {

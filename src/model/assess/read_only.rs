@@ -1,12 +1,12 @@
 //! Whether the kernel or a person made a filesystem read-only.
 
 use crate::model::assess::errors::log_evidence;
-use crate::model::assess::filesystem::tally;
+use crate::model::assess::filesystem::{own_proof, tally};
 use crate::model::assess::mounted::{mount_evidence, mount_line_of};
 use crate::model::assess::reason_rules::VolumeInput;
-use crate::model::assess::text::{BAD, MOUNTINFO, evidence, raised, unknown};
+use crate::model::assess::text::{MOUNTINFO, evidence, raised, unknown};
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Verdict, WitnessKind};
+use crate::model::finding::{Severity, Status, Verdict, WitnessKind};
 use crate::model::kernel_log::event::Class;
 use crate::model::volume::VolumeMount;
 
@@ -18,7 +18,8 @@ use crate::model::volume::VolumeMount;
 /// the filesystem, or when the whole filesystem was mounted `ro` initially; a read-only bind mount
 /// is no evidence of this if it existed while the filesystem was writable. Network filesystems are
 /// not judged. The log's record (an aborted journal, `Remounting filesystem read-only`) counts if
-/// the superblock does not show it, until the filesystem is mounted again or remounted. Clears when
+/// the superblock does not show it, until the filesystem is mounted again or remounted; it is SUSPECT where
+/// ext4 has counted no error (`counters::proof`). Clears when
 /// the filesystem is writable or is not mounted.
 pub(crate) fn read_only(input: &VolumeInput) -> Option<Verdict> {
     let (facts, known) = (input.context.facts, input.known);
@@ -67,11 +68,22 @@ pub(crate) fn read_only(input: &VolumeInput) -> Option<Verdict> {
         // kernels permanently (ext4_handle_error(), fs/ext4/super.c).
         (None, None) => "refuses writes: the kernel has made it read-only",
     };
+    let shown = emergency.or(plain).is_some();
+    let support = logged
+        .filter(|_| !shown)
+        .map(|tally| own_proof(input, Class::ReadOnly, tally));
+    let (severity, note) = match support {
+        Some(support) => support.limit(Severity::Bad),
+        None => (Severity::Bad, String::new()),
+    };
     let (kind, device) = (volume.filesystem_name(), volume.device_name());
-    let message = format!("the {kind} on {device} mounted at {} {how}", mount.path);
+    let message = format!(
+        "the {kind} on {device} mounted at {} {how}{note}",
+        mount.path
+    );
     let clears = "the filesystem is writable again, or is no longer mounted";
     raised(
-        BAD,
+        (severity, Status::Degraded),
         message,
         proof,
         clears,

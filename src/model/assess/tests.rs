@@ -13,6 +13,7 @@ mod recorded;
 mod redundancy;
 mod removed_drives;
 mod repaired;
+mod second_witness;
 mod smart;
 mod sources;
 mod unknown;

@@ -143,8 +143,10 @@ impl Facts {
                 duration: took,
             } => {
                 self.timings.entry(Source::Smart).or_default().take(took);
-                self.smart_of_known(&drive)
-                    .map_or(Urgency::Nothing, |smart| smart.apply_response(*answer, at))
+                let change = self
+                    .smart_of_known(&drive)
+                    .map_or(Urgency::Nothing, |smart| smart.apply_response(*answer, at));
+                change.max(self.compare_with_drive(&drive))
             }
             SourceUpdate::SmartOutput { drive, output } => {
                 if let Some(smart) = self.smart_of_known(&drive) {

@@ -12,6 +12,7 @@ use crate::model::assess::truncate;
 use crate::model::counters::{CounterDevice, CounterGrowth, CounterHistory, CounterReading};
 use crate::model::facts::btrfs_members::AWAY;
 use crate::model::facts::kernel_log::PendingIncident;
+use crate::model::facts::kernel_log::second_witness::Answer;
 use crate::model::facts::md_slots::LOST;
 use crate::model::facts::{Facts, KnownVolume, Urgency};
 use crate::model::finding::{Subject, UnknownHealth};
@@ -75,11 +76,6 @@ impl Counters {
         })
     }
 
-    /// When they were last read.
-    pub(crate) fn read_at(&self) -> Option<Timestamp> {
-        self.read_at
-    }
-
     /// Returns the growth since the previous reading; None if nothing changed.
     fn record(
         &mut self,
@@ -113,7 +109,7 @@ impl Counters {
         &'a self,
         subject: Subject,
         prefix: &'static str,
-    ) -> impl Iterator<Item = (&'a str, &'a CounterHistory)> {
+    ) -> impl Iterator<Item = (&'a str, &'a CounterHistory)> + use<'a> {
         self.histories
             .range((subject.clone(), prefix.to_owned())..)
             .take_while(move |((owner, series), _)| *owner == subject && series.starts_with(prefix))
@@ -152,6 +148,7 @@ impl Facts {
             None => Urgency::Immediate,
             Some(_) => Urgency::Nothing,
         };
+        let mut read = Vec::new();
         for reading in &readings {
             if let ("ext4", CounterDevice::Block(name), Some(errors)) = (
                 reading.source.as_str(),
@@ -165,7 +162,20 @@ impl Facts {
             };
             let key = (subject, series_name(reading));
             let is_first = !self.counters.histories.contains_key(&key);
-            let Some(mut growths) = self.counters.record(&key, reading, at) else {
+            let growths = self.counters.record(&key, reading, at);
+            let mut grown: Vec<String> = Vec::new();
+            grown.extend(growths.iter().flatten().map(|growth| growth.name.clone()));
+            let is_from_before = is_first && keeps_its_counts(reading);
+            if is_from_before {
+                let counted = reading.values.iter().filter(|(_, value)| **value > 0);
+                grown.extend(counted.map(|(name, _)| name.clone()));
+            }
+            read.push(Answer {
+                key: key.clone(),
+                grown,
+                is_from_before,
+            });
+            let Some(mut growths) = growths else {
                 continue;
             };
             change = Urgency::Immediate;
@@ -188,7 +198,7 @@ impl Facts {
         if change == Urgency::Immediate {
             self.record_scrubs();
         }
-        change
+        change.max(self.compare_with_log(&read, before, at))
     }
 
     /// The subject is the volume for a filesystem's counters, the drive for a device's. An array's
@@ -235,6 +245,11 @@ impl Facts {
             .get(&(Subject::Volume(known.facts.id.clone()), source.to_owned()))
             .map(Arc::as_ref)
     }
+}
+
+/// Its counts are on the disk: what the first reading finds may be of a record before it.
+fn keeps_its_counts(reading: &CounterReading) -> bool {
+    matches!(reading.source.as_str(), "ext4" | "btrfs")
 }
 
 /// What XFS has found to be wrong is evidence also when it found it before the first reading, and it

@@ -7,7 +7,9 @@
 mod attribution;
 pub(crate) mod lost_records;
 mod pending;
+pub(crate) mod second_witness;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::model::drive::{DriveKind, Transport};
 use crate::model::facts::device_names::DeviceNames;
 use crate::model::facts::full_reads::BegunRead;
 use crate::model::facts::kernel_log::lost_records::LostRecords;
@@ -25,6 +28,7 @@ use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally};
 use crate::model::kernel_log::event::{
     Batch, Class, Cursor, DamagedCopies, DeviceName, Event, Line, LineOrigin, NameAssignment,
 };
+use crate::model::kernel_log::parsed_record::DeviceKind;
 use crate::model::policy::ErrorPolicy;
 use crate::model::source_update::{FsErrorNotice, SourceStatus};
 
@@ -286,12 +290,13 @@ impl Facts {
             {
                 self.probes.request(id);
             }
+            let event: &Event = &self.as_the_path_allows(&subject, event);
             // A filesystem that no scan has found may have no other copy.
             let without_good_copy = event.damaged.is_partial()
                 && self
                     .btrfs_of_volume(&subject)
                     .is_none_or(|fs| !fs.has_good_copy(event.damaged));
-            let memory = Arc::make_mut(self.kernel.errors.entry(subject).or_default());
+            let memory = Arc::make_mut(self.kernel.errors.entry(subject.clone()).or_default());
             let new = match without_good_copy {
                 // Also a later record of an incident: a member may have gone missing in it.
                 true => {
@@ -306,7 +311,10 @@ impl Facts {
                 }
                 false => memory.add(event),
             };
-            self.are_counters_due |= event.first.origin == LineOrigin::KernelLog;
+            if event.first.origin == LineOrigin::KernelLog {
+                self.are_counters_due = true;
+                self.ask_second_witness(&subject, event.class);
+            }
             change = change.max(if new {
                 Urgency::Immediate
             } else {
@@ -320,6 +328,31 @@ impl Facts {
             quietest.and_then(|subject| errors.remove(&subject));
         }
         change
+    }
+
+    /// What is between the host and the drive takes the blame, as sysfs shows it: records that say so are
+    /// not believed (`ClassifierOptions::knows_devices`).
+    fn as_the_path_allows<'a>(&self, subject: &Subject, event: &'a Event) -> Cow<'a, Event> {
+        let Subject::Drive(id) = subject else {
+            return Cow::Borrowed(event);
+        };
+        if event.first.origin != LineOrigin::KernelLog {
+            return Cow::Borrowed(event);
+        }
+        let kind = match self.drives.get(id).map(|known| &known.facts) {
+            Some(drive) if drive.transport.is_remote() => DeviceKind::Network,
+            Some(drive) if drive.transport == Transport::Usb => DeviceKind::Usb,
+            Some(drive) if drive.kind == DriveKind::Virtual => DeviceKind::Virtual,
+            _ => DeviceKind::Direct,
+        };
+        let blame = kind.blame(event.class, event.blame);
+        match blame == event.blame {
+            true => Cow::Borrowed(event),
+            false => Cow::Owned(Event {
+                blame,
+                ..event.clone()
+            }),
+        }
     }
 
     fn count_unattributed(&mut self, event: &Event) -> Urgency {

@@ -36,6 +36,9 @@ pub struct ClassifierOptions {
     /// Kernel names that count as drives although they usually do not; a final `*` matches any end
     /// (`loop*`).
     pub admit: Vec<String>,
+    /// The owner of the events knows from sysfs which devices there are and what is between them and the
+    /// host. Then no record excuses an error: not one that names a kind of device, nor one of an outage.
+    pub knows_devices: bool,
 }
 
 impl ClassifierOptions {

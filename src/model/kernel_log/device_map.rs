@@ -219,11 +219,22 @@ impl DeviceMap {
         self.host_by_usb_path.get(path).copied()
     }
 
-    pub(crate) fn kind_of(&self, device: &DeviceName) -> DeviceKind {
+    /// The kind that the name shows, and the machine.
+    pub(crate) fn kind_by_name(&self, device: &DeviceName) -> DeviceKind {
         match device {
-            DeviceName::Block(name) if device_name::is_virtual(name) => return DeviceKind::Virtual,
-            DeviceName::Block(name) if device_name::is_remote(name) => return DeviceKind::Network,
-            _ => {}
+            DeviceName::Block(name) if device_name::is_virtual(name) => DeviceKind::Virtual,
+            DeviceName::Block(name) if device_name::is_remote(name) => DeviceKind::Network,
+            _ if self.is_virtual_machine => DeviceKind::Virtual,
+            _ => DeviceKind::Direct,
+        }
+    }
+
+    /// The kind that records have shown, too.
+    pub(crate) fn kind_of(&self, device: &DeviceName) -> DeviceKind {
+        let by_name = self.kind_by_name(device);
+        if matches!(device, DeviceName::Block(name) if device_name::is_virtual(name) || device_name::is_remote(name))
+        {
+            return by_name;
         }
         let key = self.drive_key(device);
         let by_host = self
@@ -235,11 +246,7 @@ impl DeviceMap {
             self.hctl_of(device)
                 .and_then(|hctl| self.kind_by_key.get(&hctl)),
         );
-        match own.max(by_host) {
-            Some(kind) => *kind,
-            None if self.is_virtual_machine => DeviceKind::Virtual,
-            None => DeviceKind::Direct,
-        }
+        own.max(by_host).copied().unwrap_or(by_name)
     }
 
     pub(crate) fn hctl_of(&self, device: &DeviceName) -> Option<String> {

@@ -52,6 +52,28 @@ pub struct ErrorTally {
     /// Failures in other sectors than those in `sectors`, in the latest episode.
     #[serde(rename = "more_places")]
     pub more_sectors: u64,
+    #[serde(default, skip_serializing_if = "SecondWitness::is_silent")]
+    pub second_witness: SecondWitness,
+}
+
+/// What another kind of witness than the log says of the incidents of a tally: a counter that the same
+/// errors move. In the order of what it proves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SecondWitness {
+    /// It was read at this time, and has not moved since before the first incident.
+    Unmoved(Timestamp),
+    /// There is none, or it has not answered since an incident.
+    #[default]
+    Silent,
+    /// It has moved with an incident.
+    Confirmed,
+}
+
+impl SecondWitness {
+    fn is_silent(&self) -> bool {
+        *self == SecondWitness::Silent
+    }
 }
 
 /// A sector that failed.
@@ -143,6 +165,7 @@ impl ErrorTally {
             episodes: Vec::new(),
             sectors: Vec::new(),
             more_sectors: 0,
+            second_witness: SecondWitness::default(),
         };
         tally.add(event);
         tally
@@ -251,6 +274,8 @@ impl ErrorTally {
         self.suppressed = self.suppressed.saturating_add(old.suppressed);
         self.corrected = self.corrected.saturating_add(old.corrected);
         self.last_uncorrected = self.last_uncorrected.max(old.last_uncorrected);
+        // Nothing is known of the older ones where they alone were not confirmed.
+        self.second_witness = self.second_witness.max(old.second_witness);
         if old.first.time < self.first.time {
             self.first = old.first;
         }

@@ -180,6 +180,18 @@ pub(crate) enum DeviceKind {
     Other,
 }
 
+impl DeviceKind {
+    /// A device behind a bridge, a network or a program is never blamed for a missing response, and
+    /// never surely for another error.
+    pub(crate) fn blame(self, class: Class, blame: Blame) -> Blame {
+        match self {
+            DeviceKind::Direct => blame,
+            _ if class.is_path_class() => Blame::No,
+            _ => blame.min(Blame::Unclear),
+        }
+    }
+}
+
 impl ParsedRecord {
     pub(crate) fn new(device: DeviceName, kind: RecordKind) -> ParsedRecord {
         ParsedRecord {

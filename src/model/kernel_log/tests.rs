@@ -11,6 +11,7 @@ use crate::model::kernel_log::record::Record;
 
 mod ata;
 mod drives;
+mod excuses;
 mod families;
 mod filesystems;
 mod foreign_text;

@@ -8,12 +8,13 @@
 //!
 //! `iotmo_cnt` of a libata disk counts more than time-outs: everything that libata passes to its
 //! error handler goes through the block layer's time-out (ata_qc_schedule_eh(),
-//! blk_abort_request(); scsi_timeout()), even a log page that the disk does not support. So it is
-//! not read there: a real time-out is in the kernel log.
+//! blk_abort_request(); scsi_timeout()), even a log page that the disk does not support. So it has
+//! another name there, and confirms errors of the log. libata's own errors are not in `ioerr_cnt`: they
+//! end in the error handler (scsi_eh_flush_done_q()), and not in scsi_complete().
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::CounterReading;
+use crate::model::counters::{CounterReading, LIBATA_ERRORS};
 use crate::source::counters::block_reading;
 use crate::source::inventory::classify;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
@@ -43,15 +44,18 @@ pub(crate) fn read(
     let of_libata = reader
         .link(&format!("/sys/class/block/{name}"))
         .is_some_and(|path| classify::ata_port(&path).is_some());
-    for attribute in ERROR_COUNTERS
-        .into_iter()
-        .filter(|attribute| !(of_libata && *attribute == "iotmo_cnt"))
-    {
+    for attribute in ERROR_COUNTERS {
         let Some(text) = reader.text(&path(attribute))? else {
             continue;
         };
         match parse(&text) {
-            Some(value) => drop(values.insert(attribute.to_owned(), value)),
+            Some(value) => {
+                let name = match attribute {
+                    "iotmo_cnt" if of_libata => LIBATA_ERRORS,
+                    name => name,
+                };
+                values.insert(name.to_owned(), value);
+            }
             None => reader.warn(format!(
                 "{}: `{text:.40}` is not a hexadecimal number",
                 path(attribute)

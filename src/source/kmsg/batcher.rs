@@ -11,7 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::host::clock;
 use crate::model::kernel_log::classify::{Classifier, ClassifierOptions};
-use crate::model::kernel_log::event::{Batch, Cursor, Event, FullRead, NameAssignment};
+use crate::model::kernel_log::event::{
+    Batch, Cursor, Event, FullRead, MAX_LINE_BYTES, NameAssignment,
+};
 use crate::model::kernel_log::record::{self, Record};
 use crate::model::kernel_log::rollup::{MergeBoundaries, rollup};
 use crate::source::kmsg::log_epoch::{LogEpoch, StartPosition};
@@ -61,6 +63,67 @@ impl KernelClock {
         i64::try_from(self.monotonic.as_micros())
             .unwrap_or(i64::MAX)
             .saturating_sub_unsigned(microseconds)
+    }
+}
+
+/// A line that a kernel before 4.10 has printed in pieces, as far as it has been read: the first piece
+/// has the flag `c`, the following ones `+` and the next numbers (kernel/printk/printk.c, `LOG_CONT`).
+#[derive(Debug)]
+struct JoinedLine {
+    facility: u8,
+    level: Option<u8>,
+    begins_line: bool,
+    first_seq: u64,
+    last_seq: u64,
+    time_us: u64,
+    subsystem: Option<String>,
+    device: Option<String>,
+    text: String,
+    time: Timestamp,
+}
+
+impl JoinedLine {
+    fn begin(first: &Record<'_>, time: Timestamp) -> JoinedLine {
+        JoinedLine {
+            facility: first.facility,
+            level: first.level,
+            begins_line: first.begins_line,
+            first_seq: first.seq,
+            last_seq: first.seq,
+            time_us: first.time_us,
+            subsystem: first.subsystem.map(str::to_owned),
+            device: first.device.map(str::to_owned),
+            text: first.text.clone().into_owned(),
+            time,
+        }
+    }
+
+    /// Whether it is the next piece of this line.
+    fn add(&mut self, piece: &Record<'_>) -> bool {
+        let is_next = piece.flag == Some('+')
+            && piece.seq == self.last_seq + 1
+            && piece.facility == self.facility
+            && self.text.len() + piece.text.len() <= MAX_LINE_BYTES;
+        if is_next {
+            self.text.push_str(&piece.text);
+            self.last_seq = piece.seq;
+        }
+        is_next
+    }
+
+    fn record(&self) -> Record<'_> {
+        Record {
+            facility: self.facility,
+            level: self.level,
+            begins_line: self.begins_line,
+            flag: None,
+            seq: self.first_seq,
+            time_us: self.time_us,
+            caller: None,
+            subsystem: self.subsystem.as_deref(),
+            device: self.device.as_deref(),
+            text: self.text.as_str().into(),
+        }
     }
 }
 
@@ -154,6 +217,8 @@ pub(crate) struct Batcher {
     clock: KernelClock,
     delays: Delays,
     classifier: Classifier,
+    /// Not yet classified.
+    joined: Option<JoinedLine>,
     scope: ClassifierOptions,
     /// Number of the last record that was read.
     last: Option<u64>,
@@ -200,6 +265,7 @@ impl Batcher {
             clock,
             delays: Delays::default(),
             classifier: Classifier::new(scope.clone()),
+            joined: None,
             scope,
             last: None,
             skip_before: cursor.reread_from,
@@ -262,7 +328,28 @@ impl Batcher {
             true => self.clock.at(written).min(arrival.now),
             false => live,
         };
-        self.classifier.push(&record, time, &mut self.events);
+        if let Pieces::FollowingFlagged { .. } = self.medium.pieces {
+            if self.joined.as_mut().is_some_and(|line| line.add(&record)) {
+                return;
+            }
+            self.classify_joined();
+            if record.flag == Some('c') {
+                self.joined = Some(JoinedLine::begin(&record, time));
+                return;
+            }
+        }
+        self.classify(&record, time);
+    }
+
+    /// The line that was read in pieces is complete, or nothing more of it is there.
+    fn classify_joined(&mut self) {
+        if let Some(line) = self.joined.take() {
+            self.classify(&line.record(), line.time);
+        }
+    }
+
+    fn classify(&mut self, record: &Record<'_>, time: Timestamp) {
+        self.classifier.push(record, time, &mut self.events);
         for attached in self.classifier.take_name_assignments() {
             self.record_attached(attached);
         }
@@ -290,7 +377,10 @@ impl Batcher {
 
     /// There are events that the owner waits for.
     pub(crate) fn has_events(&self) -> bool {
-        !self.events.is_empty() || !self.attached.is_empty() || !self.full_reads.is_empty()
+        !self.events.is_empty()
+            || !self.attached.is_empty()
+            || !self.full_reads.is_empty()
+            || self.joined.is_some()
     }
 
     pub(crate) fn has_batches(&self) -> bool {
@@ -304,6 +394,7 @@ impl Batcher {
 
     /// Finishes the batch with the records read so far.
     pub(crate) fn finish_batch(&mut self) {
+        self.classify_joined();
         self.roll_up();
         let (events, attached) = (
             std::mem::take(&mut self.events),

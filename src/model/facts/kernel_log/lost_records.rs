@@ -69,9 +69,11 @@ impl Facts {
     }
 
     /// The drives whose own logs are to be read now, because the kernel's has a gap.
+    /// So are those of drives about which the kernel's log says what they should know better.
     pub(crate) fn take_smart_request(&mut self) -> Vec<DriveId> {
+        let due = std::mem::take(&mut self.smart_due);
         if !std::mem::take(&mut self.is_smart_due) {
-            return Vec::new();
+            return due.into_iter().collect();
         }
         let present = self.drives.values();
         let present = present.filter(|known| known.missing_since.is_none());

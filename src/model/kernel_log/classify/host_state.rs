@@ -2,7 +2,8 @@
 //!
 //! In: parsed records, in order. Out: which device a record is about, whether that device counts as
 //! a drive, and its maximum blame. Only this file lowers the blame of devices behind a bridge, a
-//! network or a failing path.
+//! network or a failing path, as the log shows them; not where sysfs shows them better
+//! (`ClassifierOptions::knows_devices`): there a record excuses nothing.
 
 use crate::model::kernel_log::classify::ClassifierOptions;
 use crate::model::kernel_log::device_map::DeviceMap;
@@ -19,6 +20,8 @@ const OUTAGE_RECORDS: u64 = 4_096;
 /// How long after a USB device was unplugged its disk's records are about that.
 const UNPLUG_MICROS: u64 = 60_000_000;
 const UNPLUG_RECORDS: u64 = 1_024;
+/// The kernel has started by then, and no user's program yet.
+const BOOT_MICROS: u64 = 1_000_000;
 /// A record without a device is about the device of the preceding records (3.10's SCSI, torn
 /// lines), at most this many records earlier.
 const CONTEXT_RECORDS: u64 = 8;
@@ -221,8 +224,14 @@ impl HostState {
         }
     }
 
-    /// A device behind a bridge, a network or a program is never blamed for a missing response.
-    /// Neither is a drive whose path has an outage.
+    fn kind_of(&self, device: &DeviceName) -> DeviceKind {
+        match self.options.knows_devices {
+            true => self.devices.kind_by_name(device),
+            false => self.devices.kind_of(device),
+        }
+    }
+
+    /// `DeviceKind::blame`, and a drive whose path has an outage is not blamed either.
     pub(crate) fn adjust_blame(
         &self,
         class: Class,
@@ -230,7 +239,7 @@ impl HostState {
         device: &DeviceName,
         role: Option<Role>,
     ) -> Blame {
-        match self.devices.kind_of(device) {
+        match self.kind_of(device) {
             // An MMC host of which no card is known: it may have none.
             _ if matches!(device, DeviceName::Block(name) if device_name::is_mmc_host(name)
                 && !self.devices.has_card(name) && role != Some(Role::CardPresent)) =>
@@ -243,14 +252,15 @@ impl HostState {
             {
                 Blame::No
             }
-            DeviceKind::Direct => blame,
-            _ if class.is_path_class() => Blame::No,
-            _ => blame.min(Blame::Unclear),
+            kind => kind.blame(class, blame),
         }
     }
 
     /// The path to this device is known to have an outage.
     fn has_path_outage(&self, device: &DeviceName) -> bool {
+        if self.options.knows_devices {
+            return false;
+        }
         match device {
             DeviceName::Nvme(_) => self.slot_outage.is_some(),
             DeviceName::Block(name) if name.starts_with("nvme") => self.slot_outage.is_some(),
@@ -265,7 +275,7 @@ impl HostState {
         if class != Class::Io {
             return class;
         }
-        match self.devices.kind_of(device) {
+        match self.kind_of(device) {
             DeviceKind::Network => Class::Transport,
             DeviceKind::Direct if self.slot_outage.is_some() && self.has_path_outage(device) => {
                 Class::Removed
@@ -289,7 +299,19 @@ impl HostState {
             || ["sr ", "st ", "ses ", "ch ", "osst "]
                 .iter()
                 .any(|driver| text.starts_with(driver))
-            || self.devices.kind_of(&parsed.device) == DeviceKind::Other
+            || self.is_of_other_kind(&parsed.device)
+    }
+
+    /// Optical drives, tapes, enclosures. A disk is one whatever a record says.
+    fn is_of_other_kind(&self, device: &DeviceName) -> bool {
+        let is_disk = matches!(device, DeviceName::Block(_));
+        !(self.options.knows_devices && is_disk)
+            && self.devices.kind_of(device) == DeviceKind::Other
+    }
+
+    /// Users write to the log from here on: what the kernel prints once at its start is not believed.
+    pub(crate) fn is_after_boot(&self, now: LogPosition) -> bool {
+        self.options.knows_devices && now.time_us > BOOT_MICROS
     }
 }
 

@@ -144,6 +144,8 @@ impl Classifier {
                 }
             }
             TopologyUpdate::CardFound => self.host.devices.add_host_with_card(&parsed.device),
+            TopologyUpdate::VirtualMachine | TopologyUpdate::Boot
+                if self.host.is_after_boot(context.position) => {}
             TopologyUpdate::VirtualMachine => self.host.devices.is_virtual_machine = true,
             TopologyUpdate::Boot => self.reset_for_boot(),
         }

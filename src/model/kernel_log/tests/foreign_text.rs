@@ -10,7 +10,33 @@ pub(crate) fn records(text: &str) -> Vec<String> {
     let (comm, rest) = split(text, 15);
     let (prefix, _) = split(text, 127);
     let (file, _) = split(text, 255);
+    // dev_valid_name() (net/core/dev.c), IFNAMSIZ.
+    let interface: String = text
+        .chars()
+        .filter(|one| !one.is_whitespace() && !matches!(one, '/' | ':'))
+        .collect();
+    let (interface, _) = split(&interface, 15);
     vec![
+        format!("{interface}: renamed from eth0"),
+        format!("{interface}: port 1({interface}) entered disabled state"),
+        format!("device {interface} entered promiscuous mode"),
+        format!("IPv6: ADDRCONF(NETDEV_UP): {interface}: link is not ready"),
+        format!("{interface} speed is unknown, defaulting to 1000"),
+        format!("cgroup: fork rejected by pids controller in /{text}"),
+        format!("cgroup: Unknown subsys name '{text}'"),
+        format!("cgroup: {comm} (4242) created nested cgroup for controller \"memory\""),
+        format!("nf_conntrack: unknown parameter '{text}' ignored"),
+        format!("`{text}' invalid for parameter `max_loop'"),
+        format!("nfs: server {text} not responding, timed out"),
+        format!("CIFS: VFS: \\\\{text} Send error in SessSetup = -13"),
+        format!("9pnet: Could not find request transport: {text}"),
+        format!("input: {text} as /devices/pci0000:00/0000:00:14.0/usb1/1-1/input/input7"),
+        format!(
+            "hid-generic 0003:046D:C31C.0001: input,hidraw0: USB HID v1.10 Keyboard [{text}] on usb-1/input0"
+        ),
+        format!("binfmt_misc: register: failed to install interpreter file {text}"),
+        format!("exFAT-fs (loop0): Volume was not properly unmounted. Label {text}"),
+        format!("ISOFS: changing to secondary root of {text}"),
         format!(
             "{comm}[4242]: segfault at 0 ip 0000559e5ad7a139 sp 00007ffc5c3d8f40 error 6 in {rest}[559e5ad7a000+1000]"
         ),

@@ -256,6 +256,7 @@ fn an_admitted_loop_device_is_classified() {
     let mut events = Vec::new();
     let mut classifier = Classifier::new(ClassifierOptions {
         admit: vec!["loop*".to_owned()],
+        ..ClassifierOptions::default()
     });
     classifier.push(
         &Record::from_text(
@@ -301,6 +302,7 @@ fn a_name_assignment_is_reported_and_ends_the_open_incident() {
     let assigned = |text: &str| {
         let mut classifier = Classifier::new(ClassifierOptions {
             admit: vec!["loop*".to_owned()],
+            ..ClassifierOptions::default()
         });
         classifier.push(
             &Record::from_text(1, 0, text),

@@ -77,6 +77,67 @@ fn a_piece_of_a_line_is_no_evidence() {
     }
 }
 
+/// Linux 3.5 to 4.9: the kernel stores the pieces of a line one by one where the console was busy.
+#[test]
+fn the_pieces_of_a_line_are_joined_and_a_piece_alone_is_dropped() {
+    let old = Pieces::of_release("3.10.0-1160.el7.x86_64", 4);
+    let events = |records: &[&str]| -> Vec<String> {
+        let medium = MediumProperties {
+            pieces: old,
+            ..DEVICE
+        };
+        let start = StartPosition::new(BOOT, Medium::Kmsg, None);
+        let mut reading = Batcher::new(start, medium, clock(), ClassifierOptions::default());
+        let records = records.iter().zip(1..);
+        let records = records.map(|(record, seq)| record.replacen('#', &seq.to_string(), 1));
+        let batches = read(&mut reading, records);
+        let events = batches.into_iter().flat_map(|batch| batch.events);
+        events
+            .map(|event| {
+                format!(
+                    "{} {} {}",
+                    event.class.name(),
+                    event.device,
+                    event.last.text
+                )
+            })
+            .collect()
+    };
+    let whole = "medium sda blk_update_request: critical medium error, dev sda, sector 4242";
+    let begin = "3,#,1000,c;blk_update_request: ";
+    let rest = "4,#,1001,+;critical medium error, dev sda, sector 4242";
+    assert_eq!(events(&[begin, rest]), [whole]);
+    assert_eq!(
+        events(&[begin, rest, "6,#,1002,-;usb 1-1: new device"]),
+        [whole]
+    );
+    let (key, value) = (
+        "4,#,1001,+;critical medium error, ",
+        "4,#,1002,+;dev sda, sector 4242",
+    );
+    assert_eq!(events(&[begin, key, value]), [whole]);
+    // Another line is between them, or the first piece is not there.
+    assert_eq!(events(&[begin, "6,#,1001,-;usb 1-1: x", rest]), NOTHING);
+    assert_eq!(events(&[rest]), NOTHING);
+    // A name that a user has chosen, behind a line of the kernel.
+    let chosen = "4,#,1001,+;critical medium error, dev sda, sector 4242 op 0x0:(READ) flags 0x0";
+    for first in [
+        "6,#,1000,c;Task in /",
+        "4,#,1000,c;Memory cgroup stats for /",
+        "3,#,1000,c;EXT4-fs error (device ",
+    ] {
+        assert_eq!(events(&[first, chosen]), NOTHING, "{first}");
+        assert_eq!(events(&[first, "6,#,1000,-;x", chosen]), NOTHING, "{first}");
+    }
+    // Many pieces: what is read stays bounded.
+    let mut many = vec![begin];
+    many.resize(3000, "4,#,1001,+;0123456789");
+    many.push("3,#,2000,-;critical medium error, dev sdb, sector 8 op 0x0:(READ) flags 0x0");
+    assert_eq!(events(&many).len(), 1);
+}
+
+const NOTHING: [&str; 0] = [];
+
 fn noise(seq: u64) -> String {
     format!(
         "6,{seq},{},-;usb 1-1: new high-speed USB device number 2",

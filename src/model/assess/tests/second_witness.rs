@@ -1,0 +1,474 @@
+//! BAD from the kernel's log needs a second kind of witness, where there is one that answers.
+
+use std::collections::BTreeMap;
+
+use super::plain;
+use crate::model::counters::{CounterDevice, CounterReading, LIBATA_ERRORS};
+use crate::model::drive::Transport;
+use crate::model::fixture::*;
+use crate::model::ids::DriveId;
+use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event};
+use crate::model::observation::Observation;
+use crate::model::path::HostPath;
+use crate::model::probe::{MountProbe, ProbeError};
+use crate::model::reason::Reason;
+use crate::model::smart::SmartResponse;
+use crate::model::smart::report::{Body, Identity, Nvme, SmartReport};
+use crate::model::source_update::SourceUpdate;
+
+const SENSE: &str = "sd 0:0:0:0: [sda] tag#1 Sense Key : Medium Error [current] ";
+const BLOCK: &str =
+    "critical medium error, dev sda, sector 5000 op 0x0:(READ) flags 0x0 phys_seg 1";
+const ERROR: &str = "I/O error, dev sda, sector 5000 op 0x0:(READ) flags 0x0 phys_seg 1";
+const LIBATA: &str = "ata1.00: exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x0";
+
+/// A record in these words about these sectors.
+fn log(world: &mut TestHost, class: Class, text: &str, sectors: &[u64], second: i64) {
+    let mut logged = Event {
+        blame: Blame::Yes,
+        seq: second as u64,
+        ..event(class, "sda", at(second), sectors)
+    };
+    logged.first.text = text.to_owned();
+    logged.last.text = text.to_owned();
+    let cursor = Cursor {
+        boot_id: "b".into(),
+        counted_to: Some(second as u64),
+        reread_from: 0,
+        lost: 0,
+    };
+    world.apply(
+        SourceUpdate::KernelLog(Batch {
+            cursor,
+            events: vec![logged],
+            name_assignments: Vec::new(),
+            full_reads: Vec::new(),
+            is_backlog: false,
+        }),
+        second,
+    );
+}
+
+const DEVICE: &str = "/sys/block/sda/device";
+
+fn count(world: &mut TestHost, source: &str, values: &[(&str, u64)], second: i64) {
+    let reading = CounterReading {
+        device: CounterDevice::Block("sda".into()),
+        source: source.into(),
+        file: DEVICE.into(),
+        values: values
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect(),
+        details: BTreeMap::new(),
+    };
+    let update = SourceUpdate::Counters(Observation::ok(at(second), vec![reading]));
+    world.apply(update, second);
+}
+
+fn scsi(world: &mut TestHost, errors: u64, second: i64) {
+    count(
+        world,
+        "scsi",
+        &[("ioerr_cnt", errors), ("iotmo_cnt", 0)],
+        second,
+    );
+}
+
+/// Its severity and message, without what it counts.
+fn found(world: &mut TestHost, reason: Reason, second: i64) -> (String, String) {
+    let raised = world.raised_for(reason, second).expect("raised");
+    let (what, _) = raised
+        .message
+        .split_once(": 1 incident")
+        .unwrap_or_else(|| {
+            let (what, _) = raised
+                .message
+                .rsplit_once(" incidents in")
+                .expect("a count");
+            (what, "")
+        });
+    (format!("{:?}", raised.severity), what.to_owned())
+}
+
+/// A record of three sectors would make a drive BAD.
+const MANY: [u64; 3] = [5000, 6000, 7000];
+
+#[test]
+fn a_medium_error_alarms_at_once_and_is_bad_when_its_counter_has_moved() {
+    let mut world = plain();
+    scsi(&mut world, 4, 5);
+    log(&mut world, Class::Medium, SENSE, &MANY, 100);
+    assert!(world.facts.take_counters_request(), "asked at once");
+    let (severity, what) = found(&mut world, Reason::MediaErrors, 100);
+    assert_eq!(severity, "Suspect");
+    assert!(
+        what.contains("so far only the kernel log says so"),
+        "{what}"
+    );
+    assert!(
+        found(&mut world, Reason::IoErrors, 100)
+            .1
+            .contains("so far only")
+    );
+    scsi(&mut world, 5, 102);
+    let (severity, what) = found(&mut world, Reason::MediaErrors, 102);
+    assert_eq!(severity, "Bad");
+    assert!(!what.contains("log"), "{what}");
+    assert_eq!(world.raised(102)[1], "fs:u IoErrors Bad DataLoss");
+    // What is confirmed stays so, whatever the counter does later.
+    log(&mut world, Class::Medium, SENSE, &[8000], 5000);
+    scsi(&mut world, 5, 5002);
+    assert_eq!(found(&mut world, Reason::MediaErrors, 5003).0, "Bad");
+}
+
+#[test]
+fn a_record_that_moves_no_counter_is_a_suspicion_of_every_finding_from_it() {
+    for (class, text, reason) in [
+        (Class::Medium, SENSE, Reason::MediaErrors),
+        (Class::Medium, BLOCK, Reason::MediaErrors),
+        (Class::Io, ERROR, Reason::IoErrors),
+        (
+            Class::Io,
+            "print_req_error: I/O error, dev sda, sector 5000",
+            Reason::IoErrors,
+        ),
+        (
+            Class::Timeout,
+            "sd 0:0:0:0: [sda] tag#1 timing out command, waited 180s",
+            Reason::IoTimeouts,
+        ),
+    ] {
+        let mut world = plain();
+        scsi(&mut world, 4, 5);
+        for (second, sector) in [
+            (100, 5000),
+            (1000, 5000),
+            (2000, 5000),
+            (3000, 5000),
+            (4000, 5000),
+        ] {
+            log(&mut world, class, text, &[sector], second);
+            assert_eq!(found(&mut world, reason, second).0, "Suspect", "{text}");
+            scsi(&mut world, 4, second + 2);
+            let (severity, what) = found(&mut world, reason, second + 60);
+            assert_eq!(severity, "Suspect", "{text}");
+            assert!(what.contains("(only the kernel log says so"), "{what}");
+        }
+        let bad = world.raised(4100);
+        assert!(bad.iter().all(|one| one.contains("Suspect")), "{bad:?}");
+        // A real one, among the others.
+        log(&mut world, class, text, &[5000], 5000);
+        scsi(&mut world, 5, 5002);
+        assert_eq!(found(&mut world, reason, 5003).0, "Bad", "{text}");
+    }
+}
+
+#[test]
+fn a_flood_of_records_does_not_outrun_the_counter() {
+    let mut world = plain();
+    scsi(&mut world, 4, 5);
+    for second in 100..200 {
+        log(
+            &mut world,
+            Class::Medium,
+            SENSE,
+            &[second as u64 * 8],
+            second,
+        );
+        if second % 5 == 1 {
+            scsi(&mut world, 4, second);
+        }
+        assert_eq!(
+            found(&mut world, Reason::MediaErrors, second).0,
+            "Suspect",
+            "{second}"
+        );
+    }
+}
+
+#[test]
+fn a_silent_witness_makes_no_drive_milder() {
+    let log_alone = |world: &mut TestHost, text: &str, second: i64| {
+        log(world, Class::Medium, text, &MANY, second);
+        let (severity, what) = found(world, Reason::MediaErrors, second);
+        assert_eq!(severity, "Bad", "{text}");
+        assert!(what.ends_with("(log alone)"), "{what}");
+    };
+    // It has no counter.
+    let mut world = plain();
+    log_alone(&mut world, BLOCK, 100);
+    scsi(&mut world, 0, 102);
+    assert_eq!(
+        found(&mut world, Reason::MediaErrors, 200).0,
+        "Bad",
+        "its first reading"
+    );
+    scsi(&mut world, 0, 300);
+    log(&mut world, Class::Medium, BLOCK, &[9000], 400);
+    scsi(&mut world, 0, 402);
+    assert_eq!(
+        found(&mut world, Reason::MediaErrors, 403).0,
+        "Bad",
+        "another record does not help it"
+    );
+    // Its counter is not read any more.
+    let mut world = plain();
+    scsi(&mut world, 4, 5);
+    log(&mut world, Class::Medium, SENSE, &MANY, 100);
+    assert_eq!(found(&mut world, Reason::MediaErrors, 109).0, "Suspect");
+    let (severity, what) = found(&mut world, Reason::MediaErrors, 110);
+    assert_eq!(severity, "Bad");
+    assert!(what.ends_with("(log alone)"), "{what}");
+    // The record is not of a command of the SCSI layer: an adapter's firmware has met the error.
+    let mut world = plain();
+    scsi(&mut world, 4, 5);
+    log_alone(
+        &mut world,
+        "megaraid_sas 0000:03:00.0: 1 (1s/0x0002/FATAL) - Unrecoverable medium error",
+        100,
+    );
+    scsi(&mut world, 4, 102);
+    assert_eq!(found(&mut world, Reason::MediaErrors, 103).0, "Bad");
+    // Before 6.1 nothing counts what libata's error handler ends.
+    let mut world = plain();
+    world.inventory.drives[0].location.ata_port = Some(1);
+    world.read_all(1);
+    count(&mut world, "scsi", &[("ioerr_cnt", 4)], 5);
+    log_alone(&mut world, LIBATA, 100);
+    count(&mut world, "scsi", &[("ioerr_cnt", 4)], 102);
+    assert_eq!(found(&mut world, Reason::MediaErrors, 103).0, "Bad");
+}
+
+#[test]
+fn a_disk_of_libata_is_confirmed_by_its_error_handler_and_not_by_refused_commands() {
+    let libata = |world: &mut TestHost, refused, handled, second| {
+        let values = [("ioerr_cnt", refused), (LIBATA_ERRORS, handled)];
+        count(world, "scsi", &values, second);
+    };
+    let mut world = plain();
+    libata(&mut world, 4, 7, 5);
+    log(&mut world, Class::Medium, LIBATA, &MANY, 100);
+    let mut handled = world.clone();
+    libata(&mut handled, 4, 8, 102);
+    assert_eq!(found(&mut handled, Reason::MediaErrors, 103).0, "Bad");
+    // smartctl has asked for a page that the disk does not have.
+    libata(&mut world, 5, 7, 102);
+    assert_eq!(found(&mut world, Reason::MediaErrors, 200).0, "Suspect");
+    // No time-out is reported for what the handler counts.
+    assert!(handled.raised_for(Reason::IoTimeouts, 104).is_none());
+}
+
+fn answer(world: &mut TestHost, media_errors: u64, second: i64) {
+    let report = SmartReport {
+        smartctl: [7, 3],
+        identity: Identity {
+            device: "/dev/sda".into(),
+            protocol: "NVMe".into(),
+            serial: Some("A".into()),
+            ..Identity::default()
+        },
+        passed: Some(true),
+        body: Body::Nvme(Nvme {
+            media_errors: Some(media_errors),
+            ..Nvme::default()
+        }),
+        ..SmartReport::default()
+    };
+    let update = SourceUpdate::Smart {
+        drive: DriveId::new("A"),
+        at: at(second),
+        response: Box::new(SmartResponse::Report(Box::new(report))),
+        duration: std::time::Duration::ZERO,
+    };
+    world.apply(update, second);
+}
+
+#[test]
+fn an_nvme_drive_is_asked_for_its_own_count() {
+    let text = "nvme0n1: I/O Cmd(0x2) @ LBA 5000, 8 blocks, I/O Error (sct 0x2 / sc 0x81) MORE";
+    let nvme = |media_errors| {
+        let mut world = plain();
+        world.inventory.drives[0].transport = Transport::Nvme;
+        world.read_all(1);
+        answer(&mut world, media_errors, 5);
+        log(&mut world, Class::Medium, text, &MANY, 100);
+        world
+    };
+    let judged = |world: &mut TestHost, second| {
+        let subject = crate::model::finding::Subject::Drive(DriveId::new("A"));
+        let tally = world
+            .facts
+            .tally(&subject, Class::Medium)
+            .expect("counted")
+            .clone();
+        let context = crate::model::assess::reason_rules::Context {
+            facts: &world.facts,
+            policy: &world.policy,
+            now: at(second),
+        };
+        crate::model::assess::counters::proof(context, &subject, Class::Medium, &tally)
+    };
+    use crate::model::assess::counters::Proof;
+    // One that has never counted an error may not count any.
+    let mut world = nvme(0);
+    assert_eq!(world.facts.take_smart_request(), []);
+    assert_eq!(judged(&mut world, 100), Proof::LogAlone);
+    answer(&mut world, 0, 102);
+    assert_eq!(judged(&mut world, 103), Proof::LogAlone);
+    answer(&mut world, 1, 160);
+    assert_eq!(judged(&mut world, 161), Proof::Confirmed);
+    // This one does.
+    let mut world = nvme(3);
+    assert_eq!(world.facts.take_smart_request(), [DriveId::new("A")]);
+    assert!(matches!(judged(&mut world, 101), Proof::Doubted(_)));
+    assert_eq!(
+        judged(&mut world.clone(), 110),
+        Proof::LogAlone,
+        "no answer"
+    );
+    let mut moved = world.clone();
+    answer(&mut moved, 4, 102);
+    assert_eq!(judged(&mut moved, 103), Proof::Confirmed);
+    answer(&mut world, 3, 102);
+    assert!(matches!(judged(&mut world, 200), Proof::Doubted(_)));
+}
+
+#[test]
+fn a_failed_read_by_our_own_probe_or_a_state_in_sysfs_is_a_witness() {
+    let doubted = || {
+        let mut world = plain();
+        scsi(&mut world, 4, 5);
+        log(&mut world, Class::Medium, SENSE, &MANY, 100);
+        scsi(&mut world, 4, 102);
+        assert_eq!(found(&mut world, Reason::MediaErrors, 103).0, "Suspect");
+        world
+    };
+    let mut world = doubted();
+    let failed = || ProbeError {
+        operation: "readdir".into(),
+        errno: 5,
+        text: "Input/output error (EIO)".into(),
+    };
+    let probe = MountProbe {
+        statfs: Err(failed()),
+        readdir: Err(failed()),
+        btrfs: None,
+        mount_id: None,
+    };
+    let update = SourceUpdate::Probe {
+        path: HostPath::new("/data"),
+        result: Observation::ok(at(104), probe),
+        duration: std::time::Duration::ZERO,
+    };
+    world.apply(update, 104);
+    assert_eq!(found(&mut world, Reason::MediaErrors, 105).0, "Bad");
+    let mut world = doubted();
+    world.inventory.drives[0].state = Some("offline".into());
+    world.read_all(104);
+    assert_eq!(found(&mut world, Reason::MediaErrors, 105).0, "Bad");
+}
+
+/// A counter that began anew after the record has nothing to say of it.
+#[test]
+fn a_disk_that_was_plugged_in_again_is_not_refuted() {
+    let mut world = plain();
+    scsi(&mut world, 4, 5);
+    log(&mut world, Class::Medium, SENSE, &MANY, 100);
+    scsi(&mut world, 0, 102);
+    let (severity, what) = found(&mut world, Reason::MediaErrors, 103);
+    assert_eq!(severity, "Bad");
+    assert!(what.ends_with("(log alone)"), "{what}");
+}
+
+/// What counts is stored with the counts: a restart or a boot makes no forged record true.
+#[test]
+fn the_answer_outlives_a_restart() {
+    let mut world = plain();
+    scsi(&mut world, 4, 5);
+    log(&mut world, Class::Medium, SENSE, &MANY, 100);
+    scsi(&mut world, 4, 102);
+    let subject = crate::model::finding::Subject::Drive(DriveId::new("A"));
+    let stored = serde_json::to_string(world.facts.errors(&subject).expect("counted")).unwrap();
+    let mut later = plain();
+    later.facts.restore_errors(
+        vec![(subject, serde_json::from_str(&stored).unwrap())],
+        None,
+    );
+    scsi(&mut later, 0, 200);
+    assert_eq!(found(&mut later, Reason::MediaErrors, 201).0, "Suspect");
+}
+
+#[test]
+fn btrfs_counts_what_its_own_statistics_say_and_nothing_else_refutes() {
+    let file = [("read_errs", 2), ("write_errs", 0), ("corruption_errs", 1)];
+    let errs =
+        "BTRFS error (device sda): bdev /dev/sda errs: wr 0, rd 3, flush 0, corrupt 0, gen 0";
+    let tree = "BTRFS error (device sda): bad tree block start, mirror 1 want 30 have 0";
+    for (text, moves, expected) in [
+        (errs, false, "Suspect"),
+        (errs, true, "Bad"),
+        // The kernel does not count it.
+        (tree, false, "Bad"),
+    ] {
+        let mut world = plain();
+        world.inventory.devices.get_mut("sda").unwrap().fs_type = Some("btrfs".into());
+        for mount in &mut world.mounts.mounts {
+            mount.fs_type = "btrfs".into();
+        }
+        world.read_all(1);
+        let read = |world: &mut TestHost, more, second| {
+            let reading = CounterReading {
+                device: CounterDevice::Block("sda".into()),
+                source: "btrfs".into(),
+                file: "/sys/fs/btrfs/u/devinfo/1/error_stats".into(),
+                values: file
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), value + more))
+                    .collect(),
+                details: BTreeMap::new(),
+            };
+            world.apply(
+                SourceUpdate::Counters(Observation::ok(at(second), vec![reading])),
+                second,
+            );
+        };
+        read(&mut world, 0, 5);
+        for second in [100, 1000, 2000] {
+            let mut logged = Event {
+                seq: second as u64,
+                ..event(Class::FsError, "sda", at(second), &[])
+            };
+            logged.first.text = text.into();
+            logged.last.text = text.into();
+            let cursor = Cursor {
+                boot_id: "b".into(),
+                counted_to: Some(second as u64),
+                reread_from: 0,
+                lost: 0,
+            };
+            world.apply(
+                SourceUpdate::KernelLog(Batch {
+                    cursor,
+                    events: vec![logged],
+                    name_assignments: Vec::new(),
+                    full_reads: Vec::new(),
+                    is_backlog: false,
+                }),
+                second,
+            );
+            read(&mut world, u64::from(moves) * second as u64, second + 2);
+        }
+        let raised = world
+            .raised_for(Reason::FilesystemErrors, 2010)
+            .expect("raised");
+        assert_eq!(
+            format!("{:?}", raised.severity),
+            expected,
+            "{text}: {}",
+            raised.message
+        );
+        let alone = raised.message.contains("(log alone)");
+        assert_eq!(alone, text == tree, "{}", raised.message);
+    }
+}
