@@ -48,11 +48,15 @@ impl Facts {
                 .partition(|at| home.has_drive_of(&found[**at]));
             if here.is_empty() {
                 // A filesystem that was moved, or restored after its drive was lost, stays itself.
-                let is_lost = home.drives.iter().any(|id| self.is_drive_missing(id));
-                let is_kept = |at: &usize| match self.has_filesystem(home, &uuid) {
-                    true => false,
-                    false => !is_lost || home.has_mount_of(&found[*at]),
+                // A drive that is known by its location alone may be the same one elsewhere.
+                let is_away = |id: &DriveId| {
+                    let known = self.drives.get(id).filter(|_| self.is_drive_missing(id));
+                    known.is_some_and(|known| known.in_use || known.facts.id_stable)
                 };
+                let is_lost = home.drives.iter().any(is_away);
+                let is_there = self.has_filesystem(home, &uuid);
+                let is_kept =
+                    |at: &usize| !is_there && (!is_lost || home.has_mount_of(&found[*at]));
                 copies.retain(|at| !is_kept(at));
             } else if here.len() > 1 {
                 // A snapshot beside its origin.
