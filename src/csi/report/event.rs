@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::csi::limits;
 use crate::csi::report::transitions::{StorageTransition, StorageTransitionKind};
+use crate::model::echo::is_deceptive;
 use crate::model::hash::fnv1a_128;
 
 /// Longest reason, action and reporting instance, in bytes.
@@ -68,7 +69,7 @@ impl Event {
                 camel_case(&transition.reason)
             },
             action: transition.kind.action(),
-            note: limits::truncate_message(&transition.note.replace(char::is_control, " "))
+            note: limits::truncate_message(&transition.note.replace(is_deceptive, " "))
                 .into_owned(),
             warning: transition.kind.is_warning(),
             reporting_instance: reporting_instance(node).to_owned(),
@@ -223,11 +224,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_event_keeps_to_the_api_servers_lengths(reason in "\\PC{0,300}", note in "[aä🙂\\x00-\\x1f]{0,1500}", node in "[a-zä]{1,253}") {
+        fn every_event_keeps_to_the_api_servers_lengths(reason in "\\PC{0,300}", note in "[aä🙂\\x00-\\x1f\u{202a}-\u{202e}\u{2066}\u{200b}]{0,1500}", node in "[a-zä]{1,253}") {
             for kind in [StorageTransitionKind::Raised, StorageTransitionKind::Cleared] {
                 let event = Event::new(&transition(&reason, &note, kind), regarding_node(&node), &node);
                 prop_assert!(!event.reason.is_empty() && event.reason.len() <= 128 && event.reason.bytes().all(|b| b.is_ascii_alphanumeric()));
-                prop_assert!(event.note.len() <= 1024 && !event.note.contains(char::is_control));
+                prop_assert!(event.note.len() <= 1024 && !event.note.contains(is_deceptive));
                 prop_assert!(event.reporting_instance.len() <= 128 && node.starts_with(&event.reporting_instance));
             }
         }
