@@ -27,9 +27,11 @@ use crate::host::memory;
 use crate::host::root::HostRoot;
 use crate::host::trusted_file;
 use crate::logging;
+use crate::logging::complain;
 use crate::manual::DAEMON;
 use crate::model::causes::with_causes;
 use crate::model::check::Filesystem;
+use crate::model::echo::Shown;
 
 /// Exit statuses, as documented in the help.
 const FAILED: u8 = 1;
@@ -94,7 +96,7 @@ pub fn main(options: Options) -> ExitCode {
 }
 
 fn fail(status: u8, message: &str) -> ExitCode {
-    eprintln!("diskvitalsd: {message}");
+    complain("diskvitalsd", message);
     ExitCode::from(status)
 }
 
@@ -135,15 +137,17 @@ fn check_config(options: &Options, config: &Config) -> ExitCode {
     }
     let smartctl = &config.smart.command;
     if config.smart.enabled && !smartctl.is_file() {
-        eprintln!(
-            "diskvitalsd: warning: smartctl is not installed (no {}): drives with SMART will be unknown",
+        let missing = format!(
+            "warning: smartctl is not installed (no {}): drives with SMART will be unknown",
             smartctl.display()
         );
+        complain("diskvitalsd", &missing);
     }
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
         if let Err(error) = checker::find_program(&config.checks.tools, filesystem) {
             let name = filesystem.name();
-            eprintln!("diskvitalsd: warning: {name} cannot be checked: {error}");
+            let warning = format!("warning: {name} cannot be checked: {error}");
+            complain("diskvitalsd", &warning);
         }
     }
     print_settings(options, config)
@@ -157,8 +161,8 @@ fn print_settings(options: &Options, config: &Config) -> ExitCode {
                 true => "",
                 false => " (missing: defaults)",
             };
-            println!("# in force with {}{missing}", file.display());
-            print!("{text}");
+            let head = format!("# in force with {}{missing}\n", file.display());
+            print!("{}", Shown::screen(&(head + &text)));
             ExitCode::SUCCESS
         }
         Err(error) => fail(FAILED, &format!("printing the settings: {error}")),

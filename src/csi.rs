@@ -45,6 +45,7 @@ use crate::csi::registrar::{RegistrarError, Registration};
 use crate::csi::report::{ApiServer, ApiSetupError, EnabledReports, ReportTiming, Reporter};
 use crate::csi::withdraw_command::WithdrawError;
 use crate::logging;
+use crate::logging::complain;
 use crate::manual::SHIM;
 use crate::model::causes::with_causes;
 use crate::program::{ProgramError, Termination, run_on_one_thread};
@@ -105,14 +106,14 @@ pub fn main(options: Options) -> ExitCode {
     let options = match options.validated() {
         Ok(options) => options,
         Err(error) => {
-            eprintln!("diskvitals-csi: {error}");
+            complain("diskvitals-csi", &error.to_string());
             return ExitCode::from(EXIT_USAGE);
         }
     };
     let logging = match logging::init(options.program.log_format, LevelFilter::INFO) {
         Ok(logging) => logging,
         Err(error) => {
-            eprintln!("diskvitals-csi: {}", with_causes(&error));
+            complain("diskvitals-csi", &with_causes(&error));
             return ExitCode::from(EXIT_FAILED);
         }
     };
@@ -122,7 +123,7 @@ pub fn main(options: Options) -> ExitCode {
     let status = match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(RunError::Withdraw(error)) => {
-            eprintln!("diskvitals-csi: {}", with_causes(&error));
+            complain("diskvitals-csi", &with_causes(&error));
             ExitCode::from(EXIT_FAILED)
         }
         Err(error) => {
@@ -141,7 +142,7 @@ fn print_man_page() -> ExitCode {
     match printed {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("diskvitals-csi: writing the man page: {error}");
+            complain("diskvitals-csi", &format!("writing the man page: {error}"));
             ExitCode::from(EXIT_FAILED)
         }
     }

@@ -34,6 +34,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub use crate::fleet::controller::{Controller, WatchEnded};
 pub use crate::fleet::timing::Timing;
+use crate::logging::complain;
 
 use crate::csi::report::ApiSetupError;
 use crate::csi::report::api::{ApiServer, connect};
@@ -157,6 +158,6 @@ fn print(text: std::io::Result<Vec<u8>>) -> ExitCode {
 }
 
 fn fail(status: u8, why: &str) -> ExitCode {
-    eprintln!("diskvitals-fleet: {why}");
+    complain("diskvitals-fleet", why);
     ExitCode::from(status)
 }

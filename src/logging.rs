@@ -10,7 +10,7 @@
 //! counted. The count is logged when the sink accepts events again.
 
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -22,6 +22,8 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, reload};
+
+use crate::model::echo::Shown;
 
 /// Events that wait for the sink, with a few hundred bytes each.
 const QUEUE: usize = 1024;
@@ -51,6 +53,12 @@ pub(crate) enum LogError {
     Thread(#[source] std::io::Error),
     #[error("a log subscriber is already installed")]
     Installed(#[from] tracing_subscriber::util::TryInitError),
+}
+
+/// Says why a program ends, on standard error.
+pub(crate) fn complain(program: &str, text: &str) {
+    // The error cannot be reported on an unwritable standard error.
+    let _ = writeln!(std::io::stderr(), "{program}: {}", Shown::screen(text));
 }
 
 /// Owned by `main`: changes the level, and flushes at the end.
@@ -198,9 +206,13 @@ struct EventRecord {
     values: Vec<(Field, FieldValue)>,
 }
 
+/// A text longer than this is cut.
+const MAX_FIELD_CHARS: usize = 4096;
+
+/// Texts are escaped here, for every sink: names and labels of users are among them.
 enum FieldValue {
-    Text(String),
-    Debug(String),
+    Text(Shown),
+    Debug(Shown),
     Signed(i64),
     Unsigned(u64),
     Float(f64),
@@ -242,10 +254,13 @@ impl FieldCollector {
 
 impl Visit for FieldCollector {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.push(field, FieldValue::Debug(format!("{value:?}")));
+        self.push(
+            field,
+            FieldValue::Debug(Shown::line(&format!("{value:?}"), MAX_FIELD_CHARS)),
+        );
     }
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.push(field, FieldValue::Text(value.to_owned()));
+        self.push(field, FieldValue::Text(Shown::line(value, MAX_FIELD_CHARS)));
     }
     fn record_i64(&mut self, field: &Field, value: i64) {
         self.push(field, FieldValue::Signed(value));
@@ -344,12 +359,16 @@ mod tests {
 
     fn json_sink() -> (Dispatch, Buffer) {
         let buffer = Buffer::default();
+        (json_sink_into(&buffer), buffer)
+    }
+
+    fn json_sink_into(buffer: &Buffer) -> Dispatch {
         let writer = buffer.clone();
         let layer = tracing_subscriber::fmt::layer()
             .json()
             .flatten_event(true)
             .with_writer(move || writer.clone());
-        (Dispatch::new(Registry::default().with(layer)), buffer)
+        Dispatch::new(Registry::default().with(layer))
     }
 
     #[test]
@@ -374,6 +393,48 @@ mod tests {
             (&"eui.1".into(), &3.into(), &false.into(), &"/a b".into())
         );
         assert_eq!(line["level"], "WARN");
+    }
+
+    #[test]
+    fn no_text_of_others_deceives_in_a_log_and_none_is_endless() {
+        let hostile = "a\u{1b}[2J\u{202e}\u{2066}\u{200b}\u{9b}b\nERROR forged";
+        for is_json in [false, true] {
+            let buffer = Buffer::default();
+            let sink = match is_json {
+                true => json_sink_into(&buffer),
+                false => {
+                    let layer = tracing_subscriber::fmt::layer().with_ansi(false);
+                    let writer = buffer.clone();
+                    Dispatch::new(
+                        Registry::default().with(layer.with_writer(move || writer.clone())),
+                    )
+                }
+            };
+            let (queue, events) = sync_channel(8);
+            let dropped = Arc::default();
+            let front = Dispatch::new(Registry::default().with(QueueLayer { queue, dropped }));
+            tracing::dispatcher::with_default(&front, || {
+                tracing::warn!(
+                    text = hostile,
+                    shown = %hostile,
+                    debug = ?std::path::Path::new(hostile),
+                    long = "x".repeat(1 << 20),
+                    "{hostile}"
+                );
+            });
+            drop(front);
+            write_all(&events, &sink, &AtomicU64::new(0));
+            let text = String::from_utf8(buffer.0.lock().expect("unpoisoned").clone());
+            let text = text.expect("text");
+            assert!(text.contains("forged"), "{text}");
+            assert_eq!(text.lines().count(), 1, "{text}");
+            let line = text.trim_end_matches('\n');
+            assert!(
+                !line.chars().any(crate::model::echo::is_deceptive),
+                "{line}"
+            );
+            assert!(line.len() < 8 * 1024, "{}", line.len());
+        }
     }
 
     #[test]

@@ -31,6 +31,7 @@ use clap::CommandFactory;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::logging;
+use crate::logging::complain;
 use crate::manual::NOTIFY;
 use crate::model::causes::with_causes;
 use crate::notifier::config::Config;
@@ -149,6 +150,6 @@ fn print(text: std::io::Result<Vec<u8>>) -> ExitCode {
 }
 
 fn fail(status: u8, why: &str) -> ExitCode {
-    eprintln!("diskvitals-notify: {why}");
+    complain("diskvitals-notify", why);
     ExitCode::from(status)
 }

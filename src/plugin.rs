@@ -23,12 +23,13 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use serde::Serialize;
 
-use crate::cli::printer::{stdout_screen, write_stdout};
+use crate::cli::printer::{stdout_screen, write_document, write_stdout};
 use crate::cli::render::counted;
 use crate::cli::render::status::Verdict;
 use crate::cli::screen::{Screen, escape_control};
 use crate::manual::PLUGIN;
 use crate::model::causes::with_causes;
+use crate::model::echo::Shown;
 use crate::plugin::api::{Api, ApiError, ConnectError};
 use crate::plugin::args::{ActionsArgs, BreakerCommand, Command, DrivesArgs, Options, Output};
 use crate::plugin::decide::{Decision, decide};
@@ -128,18 +129,17 @@ impl Out {
     }
 
     fn text(&self, text: &str) -> Result<(), Error> {
-        write_stdout(text.as_bytes()).map_err(Error::Output)
+        write_stdout(&Shown::screen(text)).map_err(Error::Output)
     }
 
     fn show<T: Serialize>(&self, answer: &T, text: impl FnOnce() -> String) -> Result<(), Error> {
-        let text = match self.output {
+        match self.output {
             Output::Json => {
                 let json = serde_json::to_string_pretty(answer).map_err(Error::Json)?;
-                format!("{json}\n")
+                write_stdout(&Shown::json(&format!("{json}\n"))).map_err(Error::Output)
             }
-            Output::Table | Output::Wide => text(),
-        };
-        self.text(&text)
+            Output::Table | Output::Wide => self.text(&text()),
+        }
     }
 
     /// A list, with what is missing in it.
@@ -194,17 +194,17 @@ impl Out {
 async fn run(options: &Options) -> Result<ExitCode, Error> {
     if options.man {
         let page = PLUGIN.man(Options::command()).map_err(Error::Output)?;
-        write_stdout(&page).map_err(Error::Output)?;
+        write_document(&page).map_err(Error::Output)?;
         return Ok(ExitCode::SUCCESS);
     }
     match &options.command {
         Some(Command::Completion { shell }) => {
-            write_stdout(&complete::script(*shell)).map_err(Error::Output)?;
+            write_document(&complete::script(*shell)).map_err(Error::Output)?;
             return Ok(ExitCode::SUCCESS);
         }
         Some(Command::Complete { words }) => {
             let text = complete::answer(words).await;
-            write_stdout(text.as_bytes()).map_err(Error::Output)?;
+            write_stdout(&Shown::screen(&text)).map_err(Error::Output)?;
             return Ok(ExitCode::SUCCESS);
         }
         _ => {}

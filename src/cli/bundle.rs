@@ -25,7 +25,7 @@ use crate::cli::bundle::contents::{FORMAT, KERNEL_LOG, KIND, MANIFEST, Manifest}
 use crate::cli::bundle::redact::Redactor;
 use crate::cli::complain;
 use crate::cli::error::Error;
-use crate::cli::printer::print_bytes;
+use crate::cli::printer::write_document;
 use crate::cli::screen::bytes;
 
 pub(crate) use crate::cli::bundle::read::{ReadError, read};
@@ -61,7 +61,7 @@ pub(crate) async fn run(client: &Client, args: &BundleArgs) -> Result<ExitCode, 
     let (manifest, parts) = parts(&answers, &mut outputs, log, args.redact)?;
     let archive = write::archive(&folder(&manifest), &parts).map_err(WriteError::Archive)?;
     if to_stdout {
-        print_bytes(&archive)?;
+        write_document(&archive).map_err(Error::Output)?;
         return Ok(ExitCode::SUCCESS);
     }
     write_file(&args.file, &archive, Some(0o600), args.force)?;

@@ -17,6 +17,7 @@ use crate::cli::place::by_name;
 use crate::cli::printer::Printer;
 use crate::cli::{complain, offline, render};
 use crate::model::check::RunActivity;
+use crate::model::echo::Shown;
 
 /// A poll is cheap: the daemon answers from its snapshot.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
@@ -193,7 +194,7 @@ impl ProgressLine {
         let mut error = std::io::stderr();
         // The error cannot be reported on an unwritable standard error.
         let _ = error
-            .write_all(text.as_bytes())
+            .write_all(Shown::screen(text).as_str().as_bytes())
             .and_then(|()| error.flush());
     }
 }

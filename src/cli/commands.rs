@@ -14,7 +14,7 @@ use crate::cli::args::status::StatusArgs;
 use crate::cli::args::{Analyze, Args, CheckArgs, Command, TestKind};
 use crate::cli::error::Error;
 use crate::cli::place::by_name;
-use crate::cli::printer::{Printer, print_bytes};
+use crate::cli::printer::{Printer, print_text, write_document};
 use crate::cli::screen::Screen;
 use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::cli::{
@@ -204,10 +204,12 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
         Command::Report(report) => return report::run(&out, args, report).await,
         Command::Bundle(bundle) => return bundle::run(&connect().await?, bundle).await,
         Command::Analyze { what } => return analyze(&out, what),
-        Command::Completions { shell } => print_bytes(&complete::script(*shell))?,
+        Command::Completions { shell } => {
+            write_document(&complete::script(*shell)).map_err(Error::Output)?
+        }
         Command::Complete { words } => {
             let names = complete::names(words, &args.socket).await;
-            print_bytes(names.as_bytes())?;
+            print_text(&names)?;
         }
         Command::Man { dir } => manual::write_pages(dir).map_err(|source| Error::Man {
             dir: dir.clone(),
@@ -314,7 +316,9 @@ async fn self_test(
         let progress = test.update(&now, test.started.elapsed());
         if !out.json && shown.as_ref() != Some(&progress) {
             let first = !shown.as_ref().is_some_and(SelfTestProgress::has_started);
-            print_bytes(render::smart::self_test::line(&progress, first, kind, &now).as_bytes())?;
+            print_text(&render::smart::self_test::line(
+                &progress, first, kind, &now,
+            ))?;
         }
         let over = progress.is_finished() || no_wait && progress.has_started();
         if over && out.json {
@@ -452,5 +456,5 @@ async fn version(out: &Printer, args: &Args) -> Result<(), Error> {
             daemon.unwrap_or_else(|error| error.to_string())
         )
     };
-    print_bytes(text.as_bytes())
+    print_text(&text)
 }

@@ -18,9 +18,10 @@ use crate::cli::args::findings::FindingsArgs;
 use crate::cli::error::Error;
 use crate::cli::findings::filter::about;
 use crate::cli::place::by_name;
-use crate::cli::printer::{Printer, print_bytes};
+use crate::cli::printer::{Printer, print_text};
 use crate::cli::render::{self, counted};
 use crate::cli::{complain, prompt, screen};
+use crate::model::echo::Shown;
 use crate::model::reason::Reason;
 use crate::model::similar::{did_you_mean, similar};
 
@@ -327,7 +328,7 @@ async fn change(
     if out.json {
         write_stderr(&text);
     } else {
-        print_bytes(text.as_bytes())?;
+        print_text(&text)?;
     }
     if !findings.is_empty() && !yes && !confirmed(findings.len(), change).await? {
         return Ok(ExitCode::from(EXIT_USAGE));
@@ -453,7 +454,7 @@ fn write_stderr(text: &str) {
     let mut error = io::stderr();
     // The error cannot be reported on an unwritable standard error.
     let _ = error
-        .write_all(text.as_bytes())
+        .write_all(Shown::screen(text).as_str().as_bytes())
         .and_then(|()| error.flush());
 }
 

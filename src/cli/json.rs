@@ -81,7 +81,7 @@ pub(crate) fn parse<M: Message + Default>(
     })
 }
 
-fn descriptor(message: &str) -> Result<MessageDescriptor, JsonError> {
+pub(crate) fn descriptor(message: &str) -> Result<MessageDescriptor, JsonError> {
     static POOL: OnceLock<DescriptorPool> = OnceLock::new();
     let pool = match POOL.get() {
         Some(pool) => pool,

@@ -22,7 +22,7 @@ use crate::cli::complain;
 use crate::cli::error::Error;
 use crate::cli::feed::{Feed, Update};
 use crate::cli::live::node_state::{IoRates, NodeState};
-use crate::cli::printer::{Printer, print_bytes};
+use crate::cli::printer::{Printer, print_json};
 use crate::cli::render::live::position::Position;
 use crate::cli::render::live::{LiveView, Outage, lines, page, waiting};
 use crate::cli::render::status::StatusView;
@@ -30,6 +30,7 @@ use crate::cli::screen::Screen;
 use crate::host::clock::{monotonic, wall_now};
 use crate::host::terminal::{self, FullScreen, Key};
 use crate::model::causes::with_causes;
+use crate::model::echo::Shown;
 
 /// I/O rates are means over this time.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -276,6 +277,7 @@ fn draw(out: &Printer, full: &FullScreen, live: &mut Live) -> Result<(), Error> 
         ..out.screen.clone()
     };
     let lines = live.lines(&screen, size.map(|(_, lines)| lines));
+    let lines: Vec<Shown> = lines.iter().map(|line| Shown::screen(line)).collect();
     full.draw(&lines).map_err(Error::Output)
 }
 
@@ -322,7 +324,7 @@ pub(crate) async fn json_lines(
             members.remove("revision");
         }
         if content != last {
-            print_bytes(format!("{now}\n").as_bytes())?;
+            print_json(&now.to_string())?;
             last = content;
         }
     }

@@ -9,6 +9,7 @@ use crate::cli::args::{Args, Output};
 use crate::cli::error::Error;
 use crate::cli::json;
 use crate::cli::screen::Screen;
+use crate::model::echo::Shown;
 
 pub(crate) struct Printer {
     pub screen: Screen,
@@ -29,11 +30,10 @@ impl Printer {
         answer: &impl Message,
         text: impl FnOnce() -> String,
     ) -> Result<(), Error> {
-        let text = match self.json {
-            true => format!("{}\n", json::pretty(message, answer)?),
-            false => text(),
-        };
-        print_bytes(text.as_bytes())
+        match self.json {
+            true => print_json(&json::pretty(message, answer)?),
+            false => print_text(&text()),
+        }
     }
 
     /// Prints an answer that is not a protobuf message; as JSON, on one line.
@@ -43,19 +43,30 @@ impl Printer {
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), Error> {
         let json = |answer| serde_json::to_string(answer).map_err(|it| Error::Output(it.into()));
-        let text = match self.json {
-            true => format!("{}\n", json(answer)?),
-            false => text(answer),
-        };
-        print_bytes(text.as_bytes())
+        match self.json {
+            true => print_json(&json(answer)?),
+            false => print_text(&text(answer)),
+        }
     }
 }
 
-pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
-    write_stdout(bytes).map_err(Error::Output)
+/// For a terminal: nothing but line breaks and colors controls it.
+pub(crate) fn print_text(text: &str) -> Result<(), Error> {
+    write_stdout(&Shown::screen(text)).map_err(Error::Output)
 }
 
-pub(crate) fn write_stdout(bytes: &[u8]) -> io::Result<()> {
+/// The document, and a line break.
+pub(crate) fn print_json(document: &str) -> Result<(), Error> {
+    write_stdout(&Shown::json(&format!("{document}\n"))).map_err(Error::Output)
+}
+
+pub(crate) fn write_stdout(text: &Shown) -> io::Result<()> {
+    write_document(text.as_str().as_bytes())
+}
+
+/// The contents of a file of our own, with its own escaping: an archive, a page, a script for the
+/// shell.
+pub(crate) fn write_document(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush())
 }

@@ -8,12 +8,12 @@ mod causes;
 mod graph;
 mod html;
 mod map;
-mod page;
+pub(in crate::cli) mod page;
 mod sparkline;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(in crate::cli) mod text;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ use crate::cli::args::report::ReportArgs;
 use crate::cli::bundle::{self, write_file};
 use crate::cli::complain;
 use crate::cli::error::Error;
-use crate::cli::printer::{Printer, print_bytes};
+use crate::cli::printer::{Printer, print_text, write_document};
 use crate::cli::render::status::{StatusView, Verdict, verdict};
 use crate::cli::screen::{Screen, bytes};
 
@@ -55,7 +55,7 @@ pub(crate) async fn run(
         ..out.screen.clone()
     };
     match &report.html {
-        None => print_bytes(text::report(&answers, &screen).as_bytes())?,
+        None => print_text(&text::report(&answers, &screen))?,
         Some(file) => write_page(file, &page::report(&answers, &screen))?,
     }
     Ok(ExitCode::SUCCESS)
@@ -63,7 +63,7 @@ pub(crate) async fn run(
 
 fn write_page(file: &Path, page: &str) -> Result<(), Error> {
     if file.as_os_str() == "-" {
-        return print_bytes(page.as_bytes());
+        return write_document(page.as_bytes()).map_err(Error::Output);
     }
     write_file(file, page.as_bytes(), None, true)?;
     complain(&format!(

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::api::wire;
-use crate::model::echo::is_deceptive;
+use crate::model::echo::Shown;
 use crate::model::probe;
 
 #[derive(Clone, Debug)]
@@ -122,18 +122,7 @@ pub(crate) fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
 /// External text must not control the terminal, or look like another text: control characters, and
 /// characters that are invisible or reorder the line, are shown as escapes.
 pub(crate) fn escape_control(text: &str) -> String {
-    if !text.chars().any(is_deceptive) {
-        return text.to_owned();
-    }
-    text.chars()
-        .flat_map(|c| {
-            if is_deceptive(c) {
-                c.escape_default().collect::<Vec<_>>()
-            } else {
-                vec![c]
-            }
-        })
-        .collect()
+    Shown::line(text, usize::MAX).to_string()
 }
 
 /// `35 s`, `2 min 10 s`, `3 h 5 min`, `2 d 4 h`.

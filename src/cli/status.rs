@@ -10,7 +10,7 @@ use crate::api::wire;
 use crate::cli::args::Args;
 use crate::cli::args::status::{MonitoringFormat, StatusArgs, WatchArgs};
 use crate::cli::error::Error;
-use crate::cli::printer::{Printer, print_bytes};
+use crate::cli::printer::{Printer, print_json, print_text};
 use crate::cli::render::status::{StatusView, Verdict, screen, verdict};
 use crate::cli::render::{checkmk, nagios};
 use crate::cli::{complain, json, live, watch};
@@ -75,9 +75,9 @@ async fn once(out: &Printer, args: &Args, exit_code: bool) -> Result<ExitCode, E
     let answers = Answers::ask(&client).await?;
     if out.json {
         let value = document(&answers.node, answers.causes.clone())?;
-        print_bytes(format!("{value:#}\n").as_bytes())?;
+        print_json(&format!("{value:#}"))?;
     } else {
-        print_bytes(screen(&answers.view(), &out.screen).as_bytes())?;
+        print_text(&screen(&answers.view(), &out.screen))?;
     }
     let verdict = exit_code.then(|| verdict(&answers.view()).exit_code());
     Ok(verdict.map_or(ExitCode::SUCCESS, ExitCode::from))
@@ -130,7 +130,7 @@ async fn monitoring(args: &Args, format: MonitoringFormat) -> Result<ExitCode, E
         (Ok(answers), MonitoringFormat::Checkmk) => (checkmk::output(&answers.view()), 0),
         (Err(error), MonitoringFormat::Checkmk) => (checkmk::unknown(&with_causes(error)), 0),
     };
-    print_bytes(text.as_bytes())?;
+    print_text(&text)?;
     Ok(ExitCode::from(status))
 }
 

@@ -15,7 +15,7 @@ use crate::cli::error::Error;
 use crate::cli::feed::{Feed, Update};
 use crate::cli::findings::filter::Resolved;
 use crate::cli::findings::known_reason;
-use crate::cli::printer::{Printer, print_bytes};
+use crate::cli::printer::{Printer, print_json, print_text};
 use crate::cli::screen::Screen;
 use crate::cli::watch::journal::Journal;
 use crate::cli::{complain, json, render};
@@ -84,7 +84,7 @@ fn announce(out: &Printer, text: &str) -> Result<(), Error> {
         screen.clock(),
         crate::cli::screen::escape_control(text)
     );
-    print_bytes(line.as_bytes())
+    print_text(&line)
 }
 
 fn now(out: &Printer) -> Screen {
@@ -102,7 +102,7 @@ fn show(out: &Printer, journal: &mut Journal, event: &wire::WatchEvent) -> Resul
         // Without --changes, all events: a list must be complete.
         let is_shown = journal.passes(event) && (!journal.only_changes() || is_change);
         return match is_shown {
-            true => print_bytes(format!("{}\n", json::compact("WatchEvent", event)?).as_bytes()),
+            true => print_json(&json::compact("WatchEvent", event)?),
             false => Ok(()),
         };
     }
@@ -113,7 +113,7 @@ fn show(out: &Printer, journal: &mut Journal, event: &wire::WatchEvent) -> Resul
                 .iter()
                 .map(|entry| render::watch::line(entry, &screen))
                 .collect();
-            print_bytes(lines.as_bytes())
+            print_text(&lines)
         }
         None => Ok(()),
     }

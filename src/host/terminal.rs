@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::unix::AsyncFd;
 
 use crate::host::async_fd;
+use crate::model::echo::Shown;
 
 /// Alternate screen, no wrapping, hidden cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?7l\x1b[?25l";
@@ -88,7 +89,8 @@ impl FullScreen {
     }
 
     /// Replaces the whole screen, in one write. No line is wider than the terminal.
-    pub(crate) fn draw(&self, lines: &[String]) -> io::Result<()> {
+    pub(crate) fn draw(&self, lines: &[Shown]) -> io::Result<()> {
+        let lines: Vec<&str> = lines.iter().map(Shown::as_str).collect();
         let text = lines.join("\x1b[K\r\n");
         write(&format!("\x1b[H{text}\x1b[K\x1b[J"))
     }

@@ -11,6 +11,7 @@ mod checks;
 mod counters;
 mod drive;
 mod drive_failure;
+mod duplicate;
 mod errors;
 mod filesystem;
 mod health;
@@ -202,8 +203,16 @@ impl Evaluator<'_> {
         for (id, known) in &self.facts.drives {
             let subject = Subject::Drive(id.clone());
             let input = DriveInput::new(self.context, known);
+            let has_moved = known.has_just_moved(self.context.now);
             for reason in Reason::ALL {
-                self.push(&subject, *reason, input.verdict(*reason));
+                let verdict = match input.verdict(*reason) {
+                    // It may still prove to be another drive with the same identity.
+                    Some(Verdict::Clear) if has_moved && !reason.is_about_presence() => {
+                        text::unknown("the drive has just appeared in another place")
+                    }
+                    verdict => verdict,
+                };
+                self.push(&subject, *reason, verdict);
             }
         }
     }

@@ -14,6 +14,13 @@ pub struct DriveFacts {
     /// False when the id is made from the drive's location, because the drive has no identity of
     /// its own (virtio without serial, some USB bridges).
     pub id_stable: bool,
+    /// What it calls itself, as ids, best first; without bogus texts. Another drive may have the
+    /// same: a clone, a bridge with a fixed serial number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<DriveId>,
+    /// `path:…`, its location as an id: differs between any two present drives.
+    #[serde(default)]
+    pub place: DriveId,
     /// Kernel name of the first device (`sda`, `nvme0n1`): an attribute that may change. For an
     /// NVMe controller without namespaces, `nvme0`.
     pub name: String,

@@ -1,7 +1,94 @@
-//! A caller's text, made safe to repeat in a message: cut, and without control characters.
+//! Text of others, made safe to show: cut, and without characters that a terminal does not show as
+//! themselves. Outlets (standard output, the full screen, the log) take `Shown` and no plain text.
+
+use std::fmt;
 
 /// Characters of a caller's text that are repeated in a message.
 const MAX_ECHO_CHARS: usize = 200;
+
+/// Text that an outlet accepts. Its constructors are the only escaping.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown(String);
+
+impl Shown {
+    /// One line, of at most so many characters.
+    pub(crate) fn line(text: &str, max_chars: usize) -> Shown {
+        let mut shown = String::with_capacity(text.len().min(max_chars));
+        for (at, c) in text.chars().enumerate() {
+            if at == max_chars {
+                shown.push('…');
+                break;
+            }
+            push_escaped(&mut shown, c);
+        }
+        Shown(shown)
+    }
+
+    /// What a renderer has written for a terminal: its line breaks and colors stay.
+    pub(crate) fn screen(text: &str) -> Shown {
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(c) = rest.chars().next() {
+            let kept = match c {
+                '\n' => 1,
+                '\u{1b}' => color_length(rest),
+                _ => 0,
+            };
+            match kept {
+                0 => push_escaped(&mut shown, c),
+                kept => shown.push_str(&rest[..kept]),
+            }
+            rest = &rest[kept.max(c.len_utf8())..];
+        }
+        Shown(shown)
+    }
+
+    /// JSON with the same values. Outside of its strings it has none of these characters.
+    pub(crate) fn json(text: &str) -> Shown {
+        let mut shown = String::with_capacity(text.len());
+        for c in text.chars() {
+            match c {
+                '\n' => shown.push(c),
+                c if is_deceptive(c) => {
+                    let units = c.encode_utf16(&mut [0; 2]).to_vec();
+                    units
+                        .iter()
+                        .for_each(|it| shown.push_str(&format!("\\u{it:04x}")));
+                }
+                c => shown.push(c),
+            }
+        }
+        Shown(shown)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn push_escaped(shown: &mut String, c: char) {
+    match is_deceptive(c) {
+        true => shown.extend(c.escape_default()),
+        false => shown.push(c),
+    }
+}
+
+/// The length of a sequence at the start of the text that only changes colors (SGR, ECMA-48 8.3.117);
+/// 0 if it is another one.
+fn color_length(text: &str) -> usize {
+    let parameters = text.strip_prefix("\u{1b}[").unwrap_or_default();
+    let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';');
+    match end {
+        Some(end) if end <= 12 && parameters.as_bytes()[end] == b'm' => end + 3,
+        _ => 0,
+    }
+}
 
 /// Whether a terminal does not show the character as itself: a control character, or one that is
 /// invisible or turns the direction of the text around it (Unicode UAX #9, 3.1; Trojan Source,
@@ -37,7 +124,45 @@ pub(crate) fn echo(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    const HOSTILE: &str = "[ -~äЖ盘\u{0}-\u{1f}\u{7f}-\u{9f}\u{ad}\u{61c}\u{200b}-\u{200f}\u{2028}-\u{202e}\u{2060}-\u{206f}\u{feff}\u{e0001}]{0,80}";
+
+    proptest! {
+        #[test]
+        fn no_text_of_others_deceives_in_a_line(text in HOSTILE, max in 0usize..90) {
+            let shown = Shown::line(&text, max);
+            prop_assert!(!shown.as_str().chars().any(is_deceptive));
+            // An escape has at most nine characters.
+            prop_assert!(shown.as_str().chars().count() <= max * 9 + 1);
+        }
+
+        #[test]
+        fn a_screen_has_line_breaks_and_colors_and_nothing_else(text in HOSTILE, mark in prop::sample::select(vec!["\u{1b}[31m", "\u{1b}[0m", "\u{1b}[2J", "\u{1b}]0;x\u{7}", "\u{1b}[1;1H", "\u{1b}", ""])) {
+            let shown = Shown::screen(&format!("{text}{mark}{text}")).to_string();
+            let plain = shown.replace("\u{1b}[31m", "").replace("\u{1b}[0m", "");
+            let is_color = |part: &str| {
+                let end = part.find('m').unwrap_or(0);
+                end > 0 && part[1..end].chars().all(|c| c.is_ascii_digit() || c == ';')
+            };
+            for part in plain.split('\u{1b}').skip(1) {
+                prop_assert!(part.starts_with('[') && is_color(part), "{shown:?}");
+            }
+            prop_assert!(!plain.chars().any(|c| is_deceptive(c) && c != '\n' && c != '\u{1b}'), "{shown:?}");
+        }
+
+        #[test]
+        fn json_keeps_its_value(text in HOSTILE) {
+            let value = serde_json::json!({ "name": text, "list": [text] });
+            for json in [value.to_string(), format!("{value:#}")] {
+                let shown = Shown::json(&json);
+                prop_assert!(!shown.as_str().chars().any(|c| is_deceptive(c) && c != '\n'));
+                prop_assert_eq!(&serde_json::from_str::<serde_json::Value>(shown.as_str()).unwrap(), &value);
+            }
+        }
+    }
 
     #[test]
     fn a_long_query_is_cut_in_the_message() {

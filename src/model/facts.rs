@@ -10,7 +10,9 @@ pub(crate) mod device_names;
 pub(crate) mod disk_io;
 pub(crate) mod drive_use;
 mod drives;
+pub(crate) mod filesystem_homes;
 pub(crate) mod full_reads;
+pub(crate) mod identities;
 pub(crate) mod kernel_log;
 pub(crate) mod latest;
 mod md_slots;
@@ -40,11 +42,13 @@ use crate::model::facts::checks::CheckRecords;
 use crate::model::facts::counters::Counters;
 use crate::model::facts::disk_io::DiskIo;
 use crate::model::facts::drive_use::{LastUse, MemberSignature};
+use crate::model::facts::filesystem_homes::Home;
+use crate::model::facts::identities::Move;
 use crate::model::facts::kernel_log::KernelFacts;
 use crate::model::facts::latest::Latest;
 use crate::model::facts::probes::{ProbedMount, Probes};
 use crate::model::facts::raid_controllers::RaidControllers;
-use crate::model::facts::smart::SmartReadings;
+use crate::model::facts::smart::{SmartFacts, SmartReadings};
 use crate::model::facts::sources::SourceStates;
 use crate::model::facts::space::SpaceHistories;
 use crate::model::facts::superblocks::Superblocks;
@@ -102,6 +106,10 @@ pub(crate) struct Facts {
     pub checks: CheckRecords,
     /// Drives that are present, and drives that were removed.
     pub drives: BTreeMap<DriveId, KnownDrive>,
+    /// Where each filesystem is, by its UUID.
+    pub(crate) filesystem_homes: BTreeMap<String, Home>,
+    /// The SMART readings of drives that have just moved, from before.
+    pub(crate) before_moves: BTreeMap<DriveId, Option<Arc<SmartFacts>>>,
     /// Volumes that are present, and those whose drives are missing.
     pub volumes: BTreeMap<VolumeId, KnownVolume>,
     /// Incremented whenever `volumes` may have changed: only then the store compares them.
@@ -196,6 +204,9 @@ pub struct KnownDrive {
     /// When its failure was counted (`model_statistics`): each drive fails once.
     #[serde(default)]
     pub failed: Option<Timestamp>,
+    /// When it was found in another place than before.
+    #[serde(default)]
+    pub moved: Option<Move>,
 }
 
 impl KnownDrive {
@@ -501,6 +512,7 @@ impl Facts {
             self.volumes.insert(id, restored);
         }
         self.probes.restore_mounts(restored_mounts);
+        self.note_homes();
         self.update_volumes(settings, now);
     }
 

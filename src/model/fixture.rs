@@ -56,6 +56,8 @@ pub(crate) fn drive(name: &str, dev: &str, serial: &str) -> DriveFacts {
     DriveFacts {
         id: DriveId::new(serial),
         id_stable: true,
+        identities: vec![DriveId::new(serial)],
+        place: DriveId::new(format!("path:{name}")),
         name: name.into(),
         devices: vec![DriveDevice {
             name: name.into(),

@@ -56,6 +56,11 @@ macro_rules! reasons {
                 self == Reason::RedundancyLost
             }
 
+            /// Whether it is about the drive being there, not about its medium or history.
+            pub(crate) fn is_about_presence(self) -> bool {
+                matches!(self, Reason::DriveMissing | Reason::DriveOffline | Reason::DuplicateIdentity)
+            }
+
             /// The meaning, in one sentence.
             pub fn meaning(self) -> &'static str {
                 match self { $(Reason::$name => $meaning),* }
@@ -90,6 +95,11 @@ reasons! {
         "Inaccessible where there is no other copy: reads and writes fail at once.",
         "Read the kernel log for the cause. Reseat the drive or its cable; a rescan or a power cycle may bring it back. Plan its replacement if it goes offline again.",
         "the kernel reports the drive, or one path to it, as running or live, or the drive is missing (DriveMissing)";
+    DuplicateIdentity, Drive, [Info], [],
+        "Another drive of this node reports the same serial number or WWN.",
+        "Not affected. The history of the identity stays with the drive that had it before; this one is known by its location and has its own.",
+        "Find out which of the two is genuine: the message names the location of each. USB bridges and docks with one serial number for all are harmless. Otherwise remove the clone, and do not replace, wipe or attach a drive by its serial number, WWN or /dev/disk/by-id link until then.",
+        "no other drive that is present has its identity";
     RaidMemberFailed, Drive, [Suspect], [Suspect],
         "Linux software RAID (md) has taken the drive out of an array and runs without it.",
         "Intact on the other members of the array. What the drive holds is outdated.",

@@ -8,7 +8,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::echo::is_deceptive;
+use crate::model::echo::Shown;
 use crate::model::hash::sha256_short;
 
 /// The format and its version. A change that a reader could trip over gets another number.
@@ -244,19 +244,7 @@ pub(crate) fn stable_id<'a>(parts: impl IntoIterator<Item = &'a str>) -> String 
 /// Text of others, for any output: what a terminal or a mail reader would not show as itself is
 /// written as an escape, and it has an end.
 pub(crate) fn clean(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len().min(MAX_TEXT));
-    for (at, c) in text.chars().enumerate() {
-        if at == MAX_TEXT {
-            shown.push('…');
-            break;
-        }
-        if is_deceptive(c) {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
+    Shown::line(text, MAX_TEXT).to_string()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cli::prompt;
 use crate::cluster::storage_action::NOTE_ANNOTATION;
+use crate::model::echo::Shown;
 use crate::model::echo::echo;
 use crate::plugin::api::{Api, ApiError, Kind};
 use crate::plugin::args::{Consent, DecisionArgs, Options, Output, ResetArgs};
@@ -348,7 +349,7 @@ fn show_first(out: &Out, text: &str) -> Result<(), Error> {
         Output::Json => {
             use std::io::Write;
             // The error cannot be reported on an unwritable standard error.
-            let _ = writeln!(std::io::stderr(), "{text}");
+            let _ = writeln!(std::io::stderr(), "{}", Shown::screen(text));
             Ok(())
         }
         Output::Table | Output::Wide => out.text(&format!("{text}\n")),

@@ -23,6 +23,7 @@ use crate::host::root::HostRoot;
 use crate::host::worker_pool::{Hello, write_json_line};
 use crate::host::{jail, namespace, nvme, own_cgroup, worker_pool};
 use crate::model::causes::with_causes;
+use crate::model::echo::Shown;
 use crate::source::jobs::{CounterGroup, Job, JobResult};
 use crate::source::smart::controllers;
 use crate::source::{counters, inventory, kubelet, layers, superblock};
@@ -196,7 +197,10 @@ fn make_own_cgroup(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     match made {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("diskvitalsd: nothing can be frozen: {why}");
+            eprintln!(
+                "diskvitalsd: nothing can be frozen: {}",
+                Shown::screen(&why)
+            );
             ExitCode::FAILURE
         }
     }

@@ -407,13 +407,7 @@ impl Owner {
     /// newer.
     fn restore(&mut self, contents: StoreContents) {
         for old in contents.drives {
-            match self.facts.drives.get_mut(&old.facts.id) {
-                None => drop(self.facts.drives.insert(old.facts.id.clone(), old)),
-                Some(known) => {
-                    known.first_seen = known.first_seen.min(old.first_seen);
-                    known.failed = old.failed.or(known.failed);
-                }
-            }
+            self.facts.restore_drive(old);
         }
         self.start_kernel_log(
             contents
@@ -428,9 +422,10 @@ impl Owner {
         self.facts.smart.restore(contents.smart);
         self.facts.space.restore(contents.space);
         self.facts.checks.restore(contents.checks);
+        let settings = self.settings.borrow().clone();
+        self.facts.identify_again(&settings.volumes, clock::now());
         // Device numbers and mounts are valid for one boot.
         if contents.boot.is_some() && contents.boot == self.store_sync.boot {
-            let settings = self.settings.borrow().clone();
             self.facts
                 .restore_volumes(contents.volumes, &settings.volumes, clock::now());
         }

@@ -15,21 +15,29 @@ use crate::terminal::Terminal;
 pub(super) struct Daemon {
     child: Child,
     pub(super) socket: PathBuf,
-    _dir: tempfile::TempDir,
+    /// Removed with the daemon.
+    dir: Option<tempfile::TempDir>,
 }
 
 impl Daemon {
-    #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
     pub(super) fn start(tree: &Path) -> Daemon {
         let dir = tempfile::tempdir().expect("dir");
-        let config = dir.path().join("diskvitals.toml");
+        let mut daemon = Daemon::start_in(tree, dir.path());
+        daemon.dir = Some(dir);
+        daemon
+    }
+
+    /// With the state of the daemon that ran in this directory before.
+    #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
+    pub(super) fn start_in(tree: &Path, dir: &Path) -> Daemon {
+        let config = dir.join("diskvitals.toml");
         let mut settings = "[volumes]\nnot_mounted_after = 0\n".to_owned();
-        if let Some(smartctl) = recorded_smartctl(tree, dir.path()) {
+        if let Some(smartctl) = recorded_smartctl(tree, dir) {
             let program = smartctl.program();
             settings.push_str(&format!("[smart]\ncommand = \"{}\"\n", program.display()));
         }
         std::fs::write(&config, settings).expect("configuration");
-        let socket = dir.path().join("d.sock");
+        let socket = dir.join("d.sock");
         let child = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
             .arg("--host-root")
             .arg(tree)
@@ -38,15 +46,15 @@ impl Daemon {
             .arg("--socket")
             .arg(&socket)
             .arg("--agent-socket")
-            .arg(dir.path().join("a.sock"))
+            .arg(dir.join("a.sock"))
             .arg("--state-dir")
-            .arg(dir.path().join("state"))
+            .arg(dir.join("state"))
             .spawn()
             .expect("starts");
         Daemon {
             child,
             socket,
-            _dir: dir,
+            dir: None,
         }
     }
 

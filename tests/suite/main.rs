@@ -18,6 +18,7 @@ mod docs;
 mod fleet;
 mod hanging_volumes;
 mod hosts;
+mod impersonation;
 mod interposer;
 mod inventory;
 mod kernel_flood;

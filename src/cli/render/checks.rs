@@ -70,9 +70,9 @@ pub(crate) fn one(check: &wire::Check, screen: &Screen) -> String {
     let mut text = heading(
         &format!(
             "check {} of {} ({})",
-            check.id,
+            escape_control(&check.id),
             escape_control(&check.target),
-            check.filesystem
+            escape_control(&check.filesystem)
         ),
         screen,
     );

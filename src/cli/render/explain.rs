@@ -171,7 +171,7 @@ fn branch<'a>(
         false => Tone::Plain,
     };
     let mut parts = vec![
-        Part::new("", node.kind.clone(), Tone::Plain),
+        Part::new("", escape_control(&node.kind), Tone::Plain),
         Part::new(" ", escape_control(&node.name), name_tone),
     ];
     let (word_of_health, tone) = health(node.health);

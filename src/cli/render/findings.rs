@@ -214,13 +214,13 @@ fn about_it(finding: &wire::Finding, screen: &Screen) -> String {
     };
     let about = match &finding.subject {
         Some(subject) if !subject.name.is_empty() && subject.name != subject.id => {
-            format!(" about {}", subject.id)
+            format!(" about {}", escape_control(&subject.id))
         }
         _ => String::new(),
     };
     let line = format!(
         "finding {}{about}, since {}{count}",
-        finding.id,
+        escape_control(&finding.id),
         screen.date_time(finding.since.as_ref())
     );
     wrapped(&line, INDENT, screen)

@@ -1,6 +1,7 @@
 //! Whole screens, compared as they are.
 
 mod causes;
+mod hostile;
 mod live;
 mod monitoring;
 mod tables;

@@ -18,7 +18,7 @@ const MAX_BAYS_FIRST: usize = 24;
 const MAX_CLEARED: usize = 100;
 const MAX_UNKNOWN_NAMES: usize = 40;
 
-pub(super) fn report(answers: &Answers, screen: &Screen) -> String {
+pub(in crate::cli) fn report(answers: &Answers, screen: &Screen) -> String {
     let screen = &Screen {
         width: None,
         color: false,

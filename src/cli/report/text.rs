@@ -13,7 +13,7 @@ use crate::model::label;
 const MAX_CHECKS: usize = 20;
 const MAX_CAUSES: usize = 100;
 
-pub(super) fn report(answers: &Answers, screen: &Screen) -> String {
+pub(in crate::cli) fn report(answers: &Answers, screen: &Screen) -> String {
     let active: Vec<wire::Finding> = answers.active_findings().cloned().collect();
     let view = status_view(answers, &active);
     let mut text = head(answers, screen);

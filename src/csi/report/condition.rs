@@ -9,6 +9,7 @@ use crate::csi::limits;
 use crate::csi::report::event::camel_case;
 use crate::csi::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity, Subject};
 use crate::csi::report::{DaemonView, Outage};
+use crate::model::echo::is_deceptive;
 
 /// The finding of a volume whose drive has one.
 const DRIVE_FAILING: &str = "DriveFailing";
@@ -207,7 +208,7 @@ fn unknown(reason: &str, message: &str) -> StorageCondition {
 }
 
 fn sanitized(text: &str) -> String {
-    limits::truncate_message(&text.replace(char::is_control, " ")).into_owned()
+    limits::truncate_message(&text.replace(is_deceptive, " ")).into_owned()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::csi::limits;
 use crate::csi::report::transitions::{
     HEALTH_KNOWN, HEALTH_UNKNOWN, HEALTH_WITHDRAWN, StorageTransition, StorageTransitionKind,
 };
+use crate::model::echo::is_deceptive;
 use crate::model::hash::sha256_short;
 use crate::model::reason::Reason;
 
@@ -81,7 +82,7 @@ impl Event {
                 reason.to_owned()
             },
             action: transition.kind.action(),
-            note: limits::truncate_message(&note.replace(char::is_control, " ")).into_owned(),
+            note: limits::truncate_message(&note.replace(is_deceptive, " ")).into_owned(),
             warning: transition.kind.is_warning(),
             reporting_instance: reporting_instance(node).to_owned(),
             cause: transition.cause.clone(),
@@ -277,11 +278,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_event_keeps_to_the_api_servers_lengths(reason in "\\PC{0,300}", note in "[aä🙂\\x00-\\x1f]{0,1500}", node in "[a-zä]{1,253}") {
+        fn every_event_keeps_to_the_api_servers_lengths(reason in "\\PC{0,300}", note in "[aä🙂\\x00-\\x1f\u{202a}-\u{202e}\u{2066}\u{200b}]{0,1500}", node in "[a-zä]{1,253}") {
             for kind in [StorageTransitionKind::Raised, StorageTransitionKind::Cleared] {
                 let event = Event::new(&transition(&reason, &note, kind), regarding_node(&node), &node);
                 prop_assert!(!event.reason.is_empty() && event.reason.len() <= 128 && event.reason.bytes().all(|b| b.is_ascii_alphanumeric()));
-                prop_assert!(event.note.len() <= 1024 && !event.note.contains(char::is_control));
+                prop_assert!(event.note.len() <= 1024 && !event.note.contains(is_deceptive));
                 prop_assert!(event.reporting_instance.len() <= 128 && node.starts_with(&event.reporting_instance));
             }
         }

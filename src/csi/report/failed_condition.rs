@@ -10,6 +10,7 @@ use crate::csi::limits;
 use crate::csi::report::DaemonView;
 use crate::csi::report::condition::{ConditionStatus, StorageCondition};
 use crate::csi::report::event::camel_case;
+use crate::model::echo::is_deceptive;
 
 /// As the daemon judges the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub(crate) fn failed_condition(view: &DaemonView, _in_grace: bool) -> Option<Sto
     let condition = |status, reason: &str, message: &str| StorageCondition {
         status,
         reason: camel_case(reason),
-        message: limits::truncate_message(&message.replace(char::is_control, " ")).into_owned(),
+        message: limits::truncate_message(&message.replace(is_deceptive, " ")).into_owned(),
     };
     if let Some(worst) = found.failures.first() {
         let messages: Vec<&str> = found

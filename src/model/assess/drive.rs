@@ -394,7 +394,7 @@ fn name_of(facts: &Facts, id: &DriveId) -> String {
     }
 }
 
-fn describe(drive: &DriveFacts) -> String {
+pub(super) fn describe(drive: &DriveFacts) -> String {
     let model: Vec<&str> = [&drive.vendor, &drive.model]
         .into_iter()
         .flatten()

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 
 use crate::model::assess::smart::SmartAssessment;
 use crate::model::assess::{
-    DriveFailure, checks, drive, errors, filesystem, layers, merge, mounted, raid_member,
-    read_only, redundancy, space, stalls,
+    DriveFailure, checks, drive, duplicate, errors, filesystem, layers, merge, mounted,
+    raid_member, read_only, redundancy, space, stalls,
 };
 use crate::model::facts::{Facts, KnownDrive, KnownVolume};
 use crate::model::finding::{Severity, Subject, Verdict};
@@ -108,6 +108,7 @@ fn rule(reason: Reason) -> Rule {
 
         Reason::DriveMissing => Rule::Drive(drive::missing),
         Reason::DriveOffline => Rule::Drive(drive::offline),
+        Reason::DuplicateIdentity => Rule::Drive(duplicate::shares_identity),
         Reason::RaidMemberFailed => Rule::Drive(raid_member::failed),
         Reason::MediaErrors => Rule::Drive(errors::media_errors),
         Reason::IoErrors => Rule::DriveAndVolume(

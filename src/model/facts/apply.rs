@@ -41,6 +41,7 @@ impl Facts {
                 let first = self.inventory().is_none();
                 let known = self.shared_inventory().cloned();
                 let seen = seen.map(|mut new| {
+                    self.identify(&mut new, now);
                     self.note_btrfs_members(&mut new, now);
                     known
                         .filter(|known| **known == new)

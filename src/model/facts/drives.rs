@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::model::block::{Inventory, Layer};
 use crate::model::drive::DriveFacts;
+use crate::model::facts::raid_controllers::slot_of;
 use crate::model::facts::{Facts, KnownDrive, drive_use, elapsed};
 use crate::model::ids::{DriveId, VolumeId};
 
@@ -27,20 +28,19 @@ impl Facts {
     }
 
     pub(super) fn update_drives(&mut self, now: Timestamp) {
-        let Some(inventory) = self.inventory.value() else {
+        let Some(inventory) = self.inventory.value().cloned() else {
             return;
         };
+        let inventory = &*inventory;
+        let mut hidden = self.raid_controllers.without_own_device(&inventory.drives);
+        let is_member = |known: &KnownDrive| known.facts.location.raid_controller.is_some();
+        self.identify_drives(&mut hidden, is_member, now);
+        let in_slot = |member: &DriveFacts| Some((slot_of(member)?, member.id.clone()));
+        let slots: BTreeMap<(String, String), DriveId> =
+            hidden.iter().filter_map(in_slot).collect();
+        self.raid_controllers.ids.clone_from(&slots);
         let mut present = BTreeSet::new();
-        let hidden = self.raid_controllers.without_own_device(&inventory.drives);
-        let slot = |drive: &&DriveFacts| -> Option<(String, String)> {
-            drive
-                .location
-                .raid_controller
-                .clone()
-                .zip(drive.location.slot.clone())
-        };
-        let slots: BTreeSet<(String, String)> = hidden.iter().filter_map(slot).collect();
-        for facts in inventory.drives.iter().chain(hidden.iter().copied()) {
+        for facts in inventory.drives.iter().chain(&hidden) {
             present.insert(facts.id.clone());
             // Until now, if it is awake now.
             let was_asleep = self.drives.get(&facts.id).is_some_and(|it| it.facts.asleep);
@@ -70,6 +70,7 @@ impl Facts {
                         released: None,
                         last_use: None,
                         failed: None,
+                        moved: None,
                     };
                     self.drives.insert(facts.id.clone(), known);
                 }
@@ -92,7 +93,7 @@ impl Facts {
                 // A drive in the same slot is its replacement: the removal is no longer a loss.
                 let slot = known.facts.location.slot.clone();
                 known.in_use =
-                    !slot.is_some_and(|slot| slots.contains(&(controller.clone(), slot)));
+                    !slot.is_some_and(|slot| slots.contains_key(&(controller.clone(), slot)));
             }
             if known.missing_since.is_none() {
                 known.missing_since = Some(now);

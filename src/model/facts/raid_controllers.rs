@@ -17,6 +17,8 @@ use crate::model::source_update::RaidMemberDrive;
 pub(crate) struct RaidControllers {
     /// The last good list of each controller.
     members: BTreeMap<String, Vec<RaidMemberDrive>>,
+    /// The ids of members that the kernel does not list, by controller and slot.
+    pub(super) ids: BTreeMap<(String, String), DriveId>,
     /// Why a controller did not list its drives at the last query.
     errors: BTreeMap<String, String>,
 }
@@ -33,7 +35,10 @@ impl RaidControllers {
 
     pub(super) fn member(&self, controller: &str, drive: &DriveId) -> Option<&RaidMemberDrive> {
         let mut members = self.members.get(controller)?.iter();
-        members.find(|member| member.facts.id == *drive)
+        members.find(|member| {
+            let id = slot_of(&member.facts).and_then(|slot| self.ids.get(&slot));
+            id.unwrap_or(&member.facts.id) == drive
+        })
     }
 
     /// Whether the controller has listed its drives.
@@ -43,12 +48,12 @@ impl RaidControllers {
 
     /// Member drives for which the kernel has no device. A drive that a controller passes through
     /// is in `own`.
-    pub(super) fn without_own_device(&self, own: &[DriveFacts]) -> Vec<&DriveFacts> {
-        let mut hidden: Vec<&DriveFacts> = Vec::new();
+    pub(super) fn without_own_device(&self, own: &[DriveFacts]) -> Vec<DriveFacts> {
+        let mut hidden: Vec<DriveFacts> = Vec::new();
         for member in self.members.values().flatten() {
-            let mut known = own.iter().chain(hidden.iter().copied());
+            let mut known = own.iter().chain(&hidden);
             if !known.any(|known| is_same_drive(known, &member.facts)) {
-                hidden.push(&member.facts);
+                hidden.push(member.facts.clone());
             }
         }
         hidden
@@ -126,10 +131,32 @@ fn immediate_if(changed: bool) -> Urgency {
     }
 }
 
+/// The controller and the slot of a member.
+pub(super) fn slot_of(member: &DriveFacts) -> Option<(String, String)> {
+    let location = &member.location;
+    location.raid_controller.clone().zip(location.slot.clone())
+}
+
+/// Whether one is a member of a controller, and the other the kernel's device of it.
+pub(super) fn is_passed_through(a: &DriveFacts, b: &DriveFacts) -> bool {
+    a.location.raid_controller.is_some() != b.location.raid_controller.is_some()
+        && is_same_drive(a, b)
+}
+
 /// Whether two descriptions are of one drive: the same identity, or the same serial number, model
 /// and size. A controller may add the vendor to the model. It reserves a little of the size of
-/// logical disks only, never of a disk that it passes through.
+/// logical disks only, never of a disk that it passes through. What is behind another PCI device, or
+/// in another slot of the same controller, is another drive, whatever it calls itself.
 fn is_same_drive(a: &DriveFacts, b: &DriveFacts) -> bool {
+    let (here, there) = (&a.location, &b.location);
+    let elsewhere = match (&here.raid_controller, &there.raid_controller) {
+        (Some(one), Some(other)) => one == other && here.slot != there.slot,
+        (None, None) => false,
+        _ => here.pci.is_some() && there.pci.is_some() && here.pci != there.pci,
+    };
+    if elsewhere {
+        return false;
+    }
     let fold = |text: &Option<String>| {
         text.as_deref()
             .map(|text| text.trim().to_ascii_lowercase())

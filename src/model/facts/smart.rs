@@ -104,6 +104,14 @@ impl SmartReadings {
         }
     }
 
+    /// Replaces the readings of a drive by earlier ones.
+    pub(super) fn put_back(&mut self, drive: &DriveId, before: Option<Arc<SmartFacts>>) {
+        match before {
+            Some(before) => self.drives.insert(drive.clone(), before),
+            None => self.drives.remove(drive),
+        };
+    }
+
     /// The readings of a drive that is ignored are dropped.
     pub(super) fn set_ignored(&mut self, drives: Vec<DriveId>) -> Urgency {
         let drives: BTreeSet<DriveId> = drives.into_iter().collect();

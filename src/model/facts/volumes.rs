@@ -49,6 +49,7 @@ impl Facts {
             let device = facts.device.as_ref().filter(|_| !facts.block);
             facts.fs_uuid = device.and_then(|name| self.device_uuid(name)).cloned();
         }
+        self.separate_copies(&mut found);
         let pool = graph::pool_stacks(seen);
         let is_group_partial = pool.is_group_partial;
         let table = MountTree::new(&mounts.mounts);
@@ -127,6 +128,7 @@ impl Facts {
             }
         }
         self.volumes = after;
+        self.note_homes();
         surroundings.system_directories = self.system_directories(system_mounts);
         if *self.node_context != surroundings {
             self.node_context = Arc::new(surroundings);

@@ -32,6 +32,8 @@ fn drive() -> KnownDrive {
     let facts = DriveFacts {
         id: drive_id(),
         id_stable: true,
+        identities: Vec::new(),
+        place: DriveId::default(),
         name: "sda".to_owned(),
         devices: Vec::new(),
         links: Vec::new(),
@@ -65,6 +67,7 @@ fn drive() -> KnownDrive {
         released: None,
         last_use: None,
         failed: None,
+        moved: None,
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) fn build_drives(found: Vec<DetectedDrive>) -> Vec<DriveFacts> {
                 .sort_by(|a, b| compare_kernel_names(&a.name, &b.name));
             drive.id = assigned.id;
             drive.id_stable = assigned.stable;
+            drive.identities = assigned.identities;
+            drive.place = assigned.place;
             Some(drive)
         })
         .collect();
@@ -318,6 +320,7 @@ fn identity_candidate(
         size_bytes: facts.size_bytes,
         nexus: scsi_target(facts),
         is_unstable: false,
+        is_remote: facts.transport.is_remote(),
     }
 }
 

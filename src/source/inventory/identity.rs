@@ -38,6 +38,17 @@ pub(crate) struct IdentityCandidate {
     pub nexus: Option<String>,
     /// The non-path identities do not stay with the drive (true for loop devices).
     pub is_unstable: bool,
+    /// The kernel reaches it over a network: never a path of a local drive.
+    pub is_remote: bool,
+}
+
+impl IdentityCandidate {
+    /// A model and a serial number are the device's choice: they make no id of another form.
+    fn identities(&self) -> impl Iterator<Item = &String> {
+        self.identities.iter().filter(|identity| {
+            !identity.starts_with("path:") && (self.is_unstable || !identity.starts_with("loop:"))
+        })
+    }
 }
 
 /// A drive: the indices of its candidates, in their order.
@@ -46,8 +57,12 @@ pub(crate) struct IdentityAssignment {
     pub members: Vec<usize>,
     pub id: DriveId,
     pub stable: bool,
+    /// Best first, common to all members.
+    pub identities: Vec<DriveId>,
+    pub place: DriveId,
 }
 
+/// Without knowledge of former scans: `model::facts::identities` has it, and the last word.
 pub(crate) fn assign_ids(candidates: &[IdentityCandidate]) -> Vec<IdentityAssignment> {
     let groups = group_paths(candidates);
     // How many drives have each identity, at any level.
@@ -57,7 +72,7 @@ pub(crate) fn assign_ids(candidates: &[IdentityCandidate]) -> Vec<IdentityAssign
         *paths.entry(group_path(candidates, members)).or_default() += 1;
         let own: BTreeSet<&str> = members
             .iter()
-            .flat_map(|at| candidates[*at].identities.iter().map(String::as_str))
+            .flat_map(|at| candidates[*at].identities().map(String::as_str))
             .collect();
         for identity in own {
             *claims.entry(identity).or_default() += 1;
@@ -72,23 +87,24 @@ pub(crate) fn assign_ids(candidates: &[IdentityCandidate]) -> Vec<IdentityAssign
                     .iter()
                     .all(|at| candidates[*at].identities.contains(*identity))
             };
-            let unique = first
-                .identities
-                .iter()
-                .filter(common)
-                .find(|identity| claims.get(identity.as_str()) == Some(&1));
-            let place = group_path(candidates, members);
+            let own: Vec<&String> = first.identities().filter(common).collect();
+            let mut unique = own.iter();
+            let unique = unique.find(|identity| claims.get(identity.as_str()) == Some(&1));
+            let path = group_path(candidates, members);
+            let place = DriveId::new(match paths.get(path) {
+                Some(1) => format!("path:{path}"),
+                _ => format!("path:{}", first.exact_path),
+            });
             let (id, stable) = match unique {
                 Some(identity) => (DriveId::new(identity), !first.is_unstable),
-                None if paths.get(place) == Some(&1) => {
-                    (DriveId::new(format!("path:{place}")), false)
-                }
-                None => (DriveId::new(format!("path:{}", first.exact_path)), false),
+                None => (place.clone(), false),
             };
             IdentityAssignment {
                 members: members.clone(),
                 id,
                 stable,
+                identities: own.into_iter().map(DriveId::new).collect(),
+                place,
             }
         })
         .collect()
@@ -105,17 +121,16 @@ fn group_path<'a>(candidates: &'a [IdentityCandidate], members: &[usize]) -> &'a
 }
 
 /// Two nodes are one drive only if their best identity, model, size and (if both have one) serial
-/// are equal, and their targets differ.
+/// are equal, both or neither are reached over a network, and their targets differ.
 fn group_paths(candidates: &[IdentityCandidate]) -> Vec<Vec<usize>> {
-    let mut by_key: BTreeMap<(&str, Option<&str>, u64), Vec<usize>> = BTreeMap::new();
+    let mut by_key: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     let mut groups = Vec::new();
     for (at, candidate) in candidates.iter().enumerate() {
-        match (candidate.identities.first(), &candidate.nexus) {
+        match (candidate.identities().next(), &candidate.nexus) {
             (Some(identity), Some(_)) => {
-                by_key
-                    .entry((identity, candidate.model.as_deref(), candidate.size_bytes))
-                    .or_default()
-                    .push(at);
+                let key = (identity, &candidate.model, candidate.size_bytes);
+                let key = (key, candidate.is_remote);
+                by_key.entry(key).or_default().push(at);
             }
             _ => groups.push(vec![at]),
         }
@@ -308,12 +323,25 @@ mod tests {
         );
         // The same target cannot be two ways to one unit.
         assert_eq!(ids(&[path("0:0:0"), path("0:0:0")]).len(), 2);
-        // Another size is another drive.
-        let other = IdentityCandidate {
-            size_bytes: 11,
-            ..path("2:0:0")
-        };
-        assert_eq!(ids(&[path("0:0:0"), other]).len(), 2);
+        // Another size is another drive, and a drive behind a network is no path of a local one.
+        for other in [
+            IdentityCandidate {
+                size_bytes: 11,
+                ..path("2:0:0")
+            },
+            IdentityCandidate {
+                is_remote: true,
+                ..path("2:0:0")
+            },
+        ] {
+            assert_eq!(ids(&[path("0:0:0"), other]).len(), 2);
+        }
+    }
+
+    #[test]
+    fn no_model_or_serial_makes_an_id_of_another_form() {
+        let liar = candidate(&["path:a_b", "loop:/a_b"], "1", 1);
+        assert_eq!(ids(&[liar]), [("path:1".into(), false, 1)]);
     }
 
     #[test]

@@ -303,6 +303,7 @@ fn identity_candidate(
         // The kernel has already joined the paths.
         nexus: None,
         is_unstable: false,
+        is_remote: facts.transport.is_remote(),
     }
 }
 

@@ -23,6 +23,7 @@ use crate::host::root::HostRoot;
 use crate::host::{dm, exec, intents, own_cgroup, trusted_file};
 use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
+use crate::model::echo::Shown;
 use crate::source::checks::lvm::LvmChange;
 
 /// Exit status of a replay that the kernel refused because the filesystem is damaged.
@@ -176,6 +177,6 @@ fn mount_once(filesystem: &str, dev: DevNo) -> Result<(), (&'static str, Errno)>
 }
 
 fn refused(why: &str) -> ExitCode {
-    eprintln!("{why}");
+    eprintln!("{}", Shown::screen(why));
     ExitCode::FAILURE
 }

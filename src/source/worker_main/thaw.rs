@@ -30,6 +30,7 @@ use crate::host::intents::{self, FreezeIntent, StoredIntent, lvm_intent};
 use crate::host::namespace::{self, CapabilityError};
 use crate::host::root::HostRoot;
 use crate::model::causes::with_causes;
+use crate::model::echo::Shown;
 use crate::model::path::HostPath;
 use crate::source::checks::freezer::protocol::{RepairResult, ResumeResult};
 use crate::source::mounts;
@@ -65,7 +66,7 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         .lines
         .iter()
         .chain(&resumed.lines)
-        .for_each(|line| eprintln!("diskvitalsd: {line}"));
+        .for_each(|line| eprintln!("diskvitalsd: {}", Shown::screen(line)));
     ExitCode::SUCCESS
 }
 

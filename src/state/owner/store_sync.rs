@@ -360,6 +360,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
         released,
         last_use,
         failed,
+        moved,
     } = old;
     times && *last_seen != new.last_seen
         || (first_seen, missing_since, abnormal_state_since, in_use)
@@ -371,6 +372,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
             )
         || (signatures, released, last_use, failed)
             != (&new.signatures, &new.released, &new.last_use, &new.failed)
+        || moved != &new.moved
         || volumes != &new.volumes
         || facts != &new.facts
 }

@@ -48,6 +48,8 @@ pub fn drive(name: &str, serial: &str) -> Drive {
     let facts = DriveFacts {
         id: DriveId::new(format!("MODEL_{serial}")),
         id_stable: true,
+        identities: Vec::new(),
+        place: DriveId::default(),
         name: name.into(),
         devices: vec![device],
         links: vec![format!("/dev/disk/by-id/ata-MODEL_{serial}")],

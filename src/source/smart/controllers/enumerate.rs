@@ -15,10 +15,9 @@ use jiff::Timestamp;
 use crate::host::clock::now;
 use crate::host::exec::{ExecError, Output, UnkillableChild};
 use crate::model::drive::{DriveFacts, DriveKind, Location, Transport};
-use crate::model::ids::DriveId;
 use crate::model::smart::report::Identity;
 use crate::model::source_update::RaidMemberDrive;
-use crate::source::inventory::identity::{self, IdentityCandidate};
+use crate::source::inventory::identity::{self, IdentityAssignment, IdentityCandidate};
 use crate::source::smart::backend::Backend;
 use crate::source::smart::controller_locks::{ControllerLockGuard, ControllerLocks};
 use crate::source::smart::controllers::{Controller, ControllerKind};
@@ -302,7 +301,7 @@ fn drives(controller: &Controller, found: &BTreeMap<String, Identity>) -> Vec<Ra
             let (slot, disk) = found.get(*assigned.members.first()?)?;
             let device = controller.device.clone()?;
             Some(RaidMemberDrive {
-                facts: facts(controller, slot, disk, assigned.id, assigned.stable),
+                facts: facts(controller, slot, disk, assigned),
                 device,
                 device_type: (*slot).clone(),
             })
@@ -341,6 +340,7 @@ fn candidate(controller: &Controller, slot: &str, disk: &Identity) -> IdentityCa
         // A slot holds one disk: equal serial numbers are a fault of the hardware.
         nexus: None,
         is_unstable: false,
+        is_remote: false,
     }
 }
 
@@ -348,8 +348,7 @@ fn facts(
     controller: &Controller,
     slot: &str,
     disk: &Identity,
-    id: DriveId,
-    id_stable: bool,
+    assigned: IdentityAssignment,
 ) -> DriveFacts {
     let transport = match disk.protocol.as_str() {
         "ATA" => Transport::Sata,
@@ -364,8 +363,10 @@ fn facts(
         (_, None) => DriveKind::Unknown,
     };
     DriveFacts {
-        id,
-        id_stable,
+        id: assigned.id,
+        id_stable: assigned.stable,
+        identities: assigned.identities,
+        place: assigned.place,
         name: format!("{slot}@host{}", controller.host),
         vendor: disk.vendor.clone(),
         model: disk.model.clone(),

@@ -104,19 +104,23 @@ fn a_disk_that_the_controller_passes_through_is_one_drive() {
     world.scan(2);
     list_raid_members(
         &mut world,
-        Observation::ok(
-            at(3),
-            vec![
-                same,
-                louder,
-                raid_member("megaraid,2", "C"),
-                raid_member("megaraid,3", "C"),
-            ],
-        ),
+        Observation::ok(at(3), vec![same, louder, raid_member("megaraid,2", "C")]),
         3,
     );
-    let ids: Vec<String> = world.facts.drives.keys().map(ToString::to_string).collect();
-    assert_eq!(ids, ["A", "B", "C"]);
+    let ids = |world: &TestHost| -> Vec<String> {
+        let ids = world.facts.drives.keys();
+        ids.map(ToString::to_string).collect()
+    };
+    assert_eq!(ids(&world), ["A", "B", "C"]);
+    // A second disk that calls itself as the first does, in another slot of the controller.
+    let both = ["megaraid,2", "megaraid,3"].map(|slot| raid_member(slot, "C"));
+    list_raid_members(&mut world, Observation::ok(at(4), both.into()), 4);
+    assert_eq!(ids(&world), ["A", "B", "C", "path:megaraid_x2c3_x40host0"]);
+    let raised = world.raised(5);
+    assert_eq!(
+        raised,
+        ["path:megaraid_x2c3_x40host0 DuplicateIdentity Info Information"]
+    );
 }
 
 #[test]
