@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::csi::health::STATE_REASONS;
 use crate::csi::limits;
+use crate::csi::report::quarantine::ATTACHMENTS_UNCLEAN;
 use crate::csi::report::transitions::{
     HEALTH_KNOWN, HEALTH_UNKNOWN, HEALTH_WITHDRAWN, StorageTransition, StorageTransitionKind,
 };
@@ -136,7 +137,13 @@ fn is_known_reason(text: &str) -> bool {
 }
 
 /// Reasons without a finding.
-const OWN_REASONS: [&str; 4] = [HEALTH_KNOWN, HEALTH_UNKNOWN, HEALTH_WITHDRAWN, OTHER_REASON];
+const OWN_REASONS: [&str; 5] = [
+    ATTACHMENTS_UNCLEAN,
+    HEALTH_KNOWN,
+    HEALTH_UNKNOWN,
+    HEALTH_WITHDRAWN,
+    OTHER_REASON,
+];
 
 /// Whether the text is a DNS subdomain (RFC 1123), so that it is one component of a URL path.
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {

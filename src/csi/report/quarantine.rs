@@ -30,7 +30,7 @@ use crate::csi::report::{ReportTiming, maybe_sleep_until, now};
 pub(crate) use crate::csi::report::quarantine::answer::QuarantineAnswer;
 
 /// Reason of the event about a node that is not clean.
-const ATTACHMENTS_UNCLEAN: &str = "AttachmentsUnclean";
+pub(crate) const ATTACHMENTS_UNCLEAN: &str = "AttachmentsUnclean";
 /// Longer than the daemon's patience with its own readings.
 const ANSWER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 /// While the node is clean it is asked less often.
