@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::drive::DriveFacts;
+use crate::model::drive::{DriveFacts, Transport};
 use crate::model::facts::{Facts, Urgency};
 use crate::model::ids::DriveId;
 use crate::model::observation::Observation;
@@ -131,6 +131,14 @@ fn immediate_if(changed: bool) -> Urgency {
     }
 }
 
+/// A disk with two ports may be behind an adapter, too.
+fn can_be_passed_through(transport: Transport) -> bool {
+    matches!(
+        transport,
+        Transport::Sata | Transport::Sas | Transport::Scsi | Transport::Nvme | Transport::Unknown
+    )
+}
+
 /// The controller and the slot of a member.
 pub(super) fn slot_of(member: &DriveFacts) -> Option<(String, String)> {
     let location = &member.location;
@@ -145,14 +153,15 @@ pub(super) fn is_passed_through(a: &DriveFacts, b: &DriveFacts) -> bool {
 
 /// Whether two descriptions are of one drive: the same identity, or the same serial number, model
 /// and size. A controller may add the vendor to the model. It reserves a little of the size of
-/// logical disks only, never of a disk that it passes through. What is behind another PCI device, or
-/// in another slot of the same controller, is another drive, whatever it calls itself.
+/// logical disks only, never of a disk that it passes through. What is on a bus that no such
+/// controller has, or in another slot of the same controller, is another drive, whatever it calls
+/// itself.
 fn is_same_drive(a: &DriveFacts, b: &DriveFacts) -> bool {
     let (here, there) = (&a.location, &b.location);
     let elsewhere = match (&here.raid_controller, &there.raid_controller) {
         (Some(one), Some(other)) => one == other && here.slot != there.slot,
         (None, None) => false,
-        _ => here.pci.is_some() && there.pci.is_some() && here.pci != there.pci,
+        _ => !can_be_passed_through(a.transport) || !can_be_passed_through(b.transport),
     };
     if elsewhere {
         return false;
