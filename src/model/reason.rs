@@ -56,9 +56,13 @@ macro_rules! reasons {
                 self == Reason::RedundancyLost
             }
 
-            /// Whether it is about the drive being there, not about its medium or history.
+            /// Whether it is about the drive being there, and what the host does with it, not about its medium
+            /// or history.
             pub(crate) fn is_about_presence(self) -> bool {
-                matches!(self, Reason::DriveMissing | Reason::DriveOffline | Reason::DuplicateIdentity)
+                matches!(
+                    self,
+                    Reason::DriveMissing | Reason::DriveOffline | Reason::DuplicateIdentity | Reason::RaidMemberFailed
+                )
             }
 
             /// The meaning, in one sentence.

@@ -594,12 +594,44 @@ fn damaged_copies_are_corruption_where_no_other_is_left() {
             ..event(Class::FsCorruption, "sda", at(1), &[])
         };
         log(&mut world, 1, vec![corruption], 1);
+        // Of what is missing, the next scan decides.
+        world.scan(2);
         let expected = format!("mnt:/data FilesystemCorrupted {severity} Degraded");
-        let raised = world.raised(1);
+        let raised = world.raised(2);
         assert!(
             raised.contains(&expected),
             "{profiles:?} {missing} {damaged:?}: {raised:?}"
         );
+    }
+}
+
+/// The records of a mount come before the scan that it causes.
+#[test]
+fn a_member_that_is_back_counts_as_a_copy_though_the_last_scan_missed_it() {
+    for (is_back, severity) in [(true, Severity::Suspect), (false, Severity::Bad)] {
+        let mut world = TestHost::default()
+            .disk("sda", "8:0", "A")
+            .disk("sdb", "8:16", "B")
+            .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
+        let mut fs = btrfs("b-1", &["sda", "sdb"], "raid1");
+        fs.missing_devices = 1;
+        world.inventory.btrfs.push(fs);
+        world.read_all(0);
+        let corruption = Event {
+            damaged: DamagedCopies::ONE_OF_DATA,
+            ..event(Class::FsCorruption, "sda", at(10), &[])
+        };
+        log(&mut world, 1, vec![corruption], 10);
+        match is_back {
+            true => {
+                world.inventory.btrfs[0].missing_devices = 0;
+                world.scan(11);
+            }
+            // No scan comes: the last one decides.
+            false => drop(world.read_mounts(16)),
+        }
+        let found = world.raised_for(Reason::FilesystemCorrupted, 17);
+        assert_eq!(found.expect("raised").severity, severity, "{is_back}");
     }
 }
 
@@ -628,6 +660,7 @@ fn a_later_record_of_an_incident_is_judged_by_what_is_left_then() {
     world.inventory.btrfs[0].missing_devices = 1;
     world.scan(10);
     log(&mut world, 2, vec![record(11, 0), record(12, 0)], 12);
+    world.scan(12);
     assert_eq!(severity(&mut world, 13), Severity::Bad);
     let subject = Subject::Volume(volume("mnt:/data"));
     let tally = world.facts.tally(&subject, Class::FsCorruption);

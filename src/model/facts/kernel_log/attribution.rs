@@ -98,9 +98,15 @@ impl Facts {
             // The event is about former content of the device.
             return Attribution::Unattributed;
         }
-        // Which copies a btrfs has, the scan after its mount says.
+        // Which copies a btrfs has, the scan after its mount says: a member that was missing may be back.
+        let is_before = |at: Timestamp| at < event.last.time;
+        let is_unscanned = |volume: &Subject| {
+            self.btrfs_of_volume(volume).is_none_or(|fs| {
+                fs.missing_devices > 0 && self.inventory.at().is_none_or(is_before)
+            })
+        };
         if event.damaged.is_partial()
-            && volumes.iter().any(|it| self.btrfs_of_volume(it).is_none())
+            && volumes.iter().any(is_unscanned)
             && !self.mount_lag_elapsed(since, now)
         {
             return Attribution::Deferred;
