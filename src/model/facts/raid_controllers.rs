@@ -135,7 +135,12 @@ fn immediate_if(changed: bool) -> Urgency {
 fn can_be_passed_through(transport: Transport) -> bool {
     matches!(
         transport,
-        Transport::Sata | Transport::Sas | Transport::Scsi | Transport::Nvme | Transport::Unknown
+        Transport::Sata
+            | Transport::Sas
+            | Transport::Scsi
+            | Transport::Nvme
+            | Transport::Raid
+            | Transport::Unknown
     )
 }
 
