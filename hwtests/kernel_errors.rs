@@ -85,9 +85,13 @@ fn control_disk(testbed: &Testbed) -> Disk {
 
 pub(crate) async fn assert_no_finding(daemon: &Daemon, disk: &Disk) {
     let drive = daemon.client.drive_named(disk.name()).await;
+    // A flood of another test, which has the same kernel, makes every loop device unknown for a while.
+    let is_flooded =
+        drive.health() == Health::Unknown && drive.health_unknown_why.contains("has lost records");
+    assert!(drive.health() == Health::Good || is_flooded, "{drive:#?}");
     assert_eq!(
-        (drive.health(), drive.findings.len(), drive.errors.len()),
-        (Health::Good, 0, 0),
+        (drive.findings.len(), drive.errors.len()),
+        (0, 0),
         "{drive:#?}"
     );
 }
