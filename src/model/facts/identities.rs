@@ -150,6 +150,8 @@ impl Facts {
         if old.moves(&known.facts) {
             let (from, at) = (old.place(), known.first_seen);
             known.moved = Some(Move { from, at });
+        } else if known.moved.is_none() {
+            known.moved = old.moved;
         }
         known.first_seen = known.first_seen.min(old.first_seen);
         known.failed = old.failed.or(known.failed);

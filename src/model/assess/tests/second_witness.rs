@@ -259,6 +259,50 @@ fn a_disk_of_libata_is_confirmed_by_its_error_handler_and_not_by_refused_command
     assert!(handled.raised_for(Reason::IoTimeouts, 104).is_none());
 }
 
+/// libata refuses all commands of a disk that it has given up, and its error handler sees none of them.
+#[test]
+fn a_disk_that_libata_has_given_up_is_not_refuted_by_its_error_handler() {
+    let mut world = plain();
+    for (refused, second) in [(4, 5), (9, 102), (15, 107)] {
+        let values = [("ioerr_cnt", refused), (LIBATA_ERRORS, 7)];
+        count(&mut world, "scsi", &values, second);
+        if second == 5 {
+            log(&mut world, Class::Io, ERROR, &MANY, 100);
+        }
+    }
+    let (severity, what) = found(&mut world, Reason::IoErrors, 112);
+    assert!(!what.contains("have not moved"), "{what}");
+    assert_eq!(severity, alone(ERROR), "{what}");
+}
+
+/// What the same record means where nothing can refute it.
+fn alone(text: &str) -> String {
+    let mut world = plain();
+    log(&mut world, Class::Io, text, &MANY, 100);
+    found(&mut world, Reason::IoErrors, 112).0
+}
+
+/// A command that times out is counted then, and logged after its aborts and resets.
+#[test]
+fn an_error_after_a_long_recovery_is_confirmed_by_its_time_out() {
+    let mut world = plain();
+    let timed_out = |world: &mut TestHost, count_, second| {
+        count(
+            world,
+            "scsi",
+            &[("ioerr_cnt", 4), ("iotmo_cnt", count_)],
+            second,
+        );
+    };
+    timed_out(&mut world, 0, 5);
+    timed_out(&mut world, 1, 101);
+    log(&mut world, Class::Io, ERROR, &MANY, 160);
+    timed_out(&mut world, 1, 165);
+    let (severity, what) = found(&mut world, Reason::IoErrors, 172);
+    assert_eq!(severity, alone(ERROR), "{what}");
+    assert!(!what.contains("log"), "{what}");
+}
+
 fn answer(world: &mut TestHost, media_errors: u64, second: i64) {
     let report = SmartReport {
         smartctl: [7, 3],

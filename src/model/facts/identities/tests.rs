@@ -191,6 +191,28 @@ fn after_a_restart_the_disk_is_the_one_at_its_place_whichever_is_found_first() {
 }
 
 #[test]
+fn a_second_restart_before_the_disk_is_found_changes_nothing() {
+    for is_store_late in [false, true] {
+        let mut before = host();
+        answer(&mut before, "A", 24, 1);
+        before.judge(1);
+        let disk = before.inventory.clone();
+        plug_stick(&mut before, "sdz", "65:144", "A", "usb-1");
+        unplug(&mut before, "sda");
+        let first = restart(&before, MINUTE, is_store_late);
+        let mut after = restart(&first, 2 * MINUTE, is_store_late);
+        after.inventory.drives.extend(disk.drives);
+        after.inventory.devices.extend(disk.devices);
+        after.scan(3 * MINUTE);
+        assert_eq!(
+            present(&after),
+            ["sda A", "sdz path:usb-1"],
+            "{is_store_late}"
+        );
+    }
+}
+
+#[test]
 fn a_disk_that_moves_to_another_slot_keeps_its_history_without_an_alarm() {
     for is_off in [false, true] {
         let mut host = host();

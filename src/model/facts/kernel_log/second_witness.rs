@@ -25,6 +25,9 @@ use crate::model::smart::history::{Metric, Series};
 const COUNTED_AFTER: SignedDuration = SignedDuration::from_secs(1);
 /// An error is counted up to this long before it is logged, at the end of its recovery.
 const LOGGED_AFTER: SignedDuration = SignedDuration::from_secs(5);
+/// So long may the recovery of a command last that ends in the error handler: it is counted at its time-out, and
+/// logged after aborts and resets.
+const RECOVERED_AFTER: SignedDuration = SignedDuration::from_mins(3);
 /// Without an answer for so long, the record is enough.
 pub(crate) const NO_ANSWER_AFTER: Duration = Duration::from_secs(10);
 
@@ -58,11 +61,14 @@ impl Facts {
         if tally.second_witness == SecondWitness::Confirmed {
             return;
         }
-        let since = tally
-            .last
-            .time
-            .saturating_sub(LOGGED_AFTER)
-            .unwrap_or_default();
+        let since = |name: &str| {
+            let is_of_handler = matches!(name, LIBATA_ERRORS | "iotmo_cnt");
+            let logged_after = match is_of_handler && class != Class::Medium {
+                true => RECOVERED_AFTER,
+                false => LOGGED_AFTER,
+            };
+            tally.last.time.saturating_sub(logged_after).ok()
+        };
         let has_moved = self
             .counters
             .series(subject.clone(), "")
@@ -70,7 +76,9 @@ impl Facts {
                 let mut counters = history.counters();
                 counters.any(|(name, counter)| {
                     self.counts(subject, (series, history), name, class)
-                        && counter.last_growth.is_some_and(|at| at >= since)
+                        && counter
+                            .last_growth
+                            .is_some_and(|at| Some(at) >= since(name))
                 })
             });
         if has_moved {
@@ -117,6 +125,8 @@ impl Facts {
                     // What stood still while nobody read it may have begun anew.
                     _ if before.is_none() => continue,
                     SecondWitness::Silent if !is_new(tally.first.time) => continue,
+                    // libata refuses the commands of a disk that it has given up: another counter has moved.
+                    _ if !answer.grown.is_empty() && !is_printed_by_libata(tally) => continue,
                     _ if counted_by(tally.first.time) <= at
                         && self.always_counts(subject, series, *class, tally) =>
                     {
@@ -336,6 +346,11 @@ fn has_grown(series: &Series, since: Timestamp) -> bool {
 /// Every failed command of the disk passes through the SCSI layer.
 fn is_driven_by_sd(drive: &DriveFacts) -> bool {
     drive.location.raid_controller.is_none() && drive.transport != Transport::Raid
+}
+
+fn is_printed_by_libata(tally: &ErrorTally) -> bool {
+    let lines = [&tally.first, &tally.last];
+    lines.iter().all(|line| line.text.starts_with("ata"))
 }
 
 /// Records of a command of the SCSI layer that has failed: its sense data, libata's report, the block
